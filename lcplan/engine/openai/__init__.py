@@ -1,1 +1,1 @@
-""""""
+"""Any OpenAI-compatible server, by its command."""
