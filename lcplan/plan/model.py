@@ -1,0 +1,168 @@
+"""What a plan is made of. Everything here is a value; `file.py` writes it, the executor walks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Action = Literal["+", "~", "-/+", "-", "=", "!"]
+FINGERPRINT_VERSION = 1
+
+WORKLOAD_KINDS = ("needle", "oneshot", "grid", "sweep", "agent", "ramp")
+RUNTIMES = ("process", "sim")
+"""What this version measures, and what it starts servers with; anything else is planned as blocked."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One point of an experiment on one launch: the unit of planning, failing, resuming and recording."""
+
+    name: str
+    fingerprint: str
+    launch: str
+    experiments: list[str]
+    stack: str
+    variant: str | None
+    workload: str
+    kind: str
+    axes: Mapping[str, int]
+    definition: Mapping[str, Any]
+    repeat: int
+    length: int
+    users: int
+    source: str
+    action: Action = "+"
+    reason: str = ""
+    recorded: str | None = None
+    blocks: bool = False
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where a launch runs. `gpus` are indices; `uuids` stand beside them when the node declares them."""
+
+    node: str
+    quads: tuple[str, ...]
+    gpus: tuple[int, ...]
+    uuids: tuple[str, ...] = ()
+    cpus: str | None = None
+    numa: tuple[int, ...] = ()
+    port: int = 0
+    ports: tuple[int, int] = (0, 0)
+    reason: str = ""
+
+    @property
+    def quad(self) -> str | None:
+        """The quad's letter, or None when the launch takes several quads."""
+        return self.quads[0] if len(self.quads) == 1 else None
+
+
+@dataclass(slots=True)
+class Launch:
+    """One start of one stack variant on one placement."""
+
+    id: str
+    stack: str
+    variant: str | None
+    repeat: int
+    engine: str
+    kind: str
+    version: str | None
+    image: str | None
+    model: str
+    model_path: str
+    layout: str
+    gpus: int
+    engines: int
+    context: int | None
+    runtime: str
+    behaviour: dict[str, Any]
+    digest: str
+    pin: str | None
+    env: dict[str, Any]
+    docker: dict[str, Any]
+    ready_timeout_s: int
+    label: str
+    source: str
+    cells: list[Cell] = field(default_factory=list)
+    argv: list[str] = field(default_factory=list)
+    placement: Placement | None = None
+    action: Action = "+"
+    reason: str = ""
+    blocked: str = ""
+    cap: int | None = None
+    cap_source: str = ""
+    quiet: bool = False
+    priority: int = 0
+    load_s: float = 0.0
+    measure_s: float = 0.0
+    start_s: float = 0.0
+    after: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds from start to stop."""
+        return self.load_s + self.measure_s
+
+
+class Recorded(NamedTuple):
+    """Where a cell was recorded: run, its name there, status."""
+
+    run: str
+    cell: str
+    status: str
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The recorded side of the comparison, as the state tells it.
+
+    `fields` returns the behaviour of a run's launch and the definition of one of its cells, or None when the manifest
+    can't be read; it is asked only when something changed.
+    """
+
+    lineage: str | None = None
+    serial: int = 0
+    cells: Mapping[str, Recorded] = field(default_factory=dict)
+    fields: Callable[[str, str], tuple[dict[str, Any], dict[str, Any]] | None] = lambda run, cell: None
+
+
+class Operation(NamedTuple):
+    """One step of an apply: its id, what it does, to which launch (or cell), after which steps, with what."""
+
+    id: str
+    op: str
+    launch: str
+    after: tuple[str, ...]
+    detail: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything that an apply will do, and why."""
+
+    lineage: str | None
+    serial: int
+    recipes: str
+    blobs: dict[str, str]
+    roots: tuple[str, ...]
+    variables: dict[str, Any]
+    node: str
+    runtime: str | None
+    selectors: dict[str, list[str]]
+    launches: list[Launch]
+    cells: list[Cell]
+    operations: list[Operation]
+    summary: dict[str, Any]
+    warnings: list[dict[str, Any]]
+    policy: dict[str, Any]
+    gates: dict[str, Any]
+    commit: str | None = None
+    dirty: bool | None = None
+    fingerprint_version: int = FINGERPRINT_VERSION
+
+    @property
+    def changes(self) -> bool:
+        """Whether an apply of this plan would do anything."""
+        return bool(self.operations)

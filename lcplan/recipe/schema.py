@@ -1,0 +1,349 @@
+"""The recipe language as pydantic models: every key a user may write, with its type and unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
+
+from lcplan.base.layout import Layout, parse_layout
+from lcplan.base.units import parse_gib, parse_tokens
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_PORTS = re.compile(r"^(\d+)-(\d+)$")
+_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+def check_name(value: str) -> str:
+    """Return a declared name, or raise ValueError: names become parts of paths, run ids and selectors."""
+    if not isinstance(value, str) or not _NAME.match(value) or ".." in value or "__" in value:
+        raise ValueError(
+            f"'{value}' is no safe name: use letters, digits, '.', '_' and '-', start with a letter or digit, "
+            "without '..' or '__'"
+        )
+    return value
+
+
+def _ports(value: object) -> tuple[int, int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = f"{value}-{value}"
+    found = _PORTS.match(str(value))
+    if not found or not 0 < int(found[1]) <= int(found[2]) <= 65535:
+        raise ValueError(f"expected a block of ports such as 8000-8099, got '{value}'")
+    return int(found[1]), int(found[2])
+
+
+def _env(value: object) -> dict[str, EnvValue]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a mapping of environment variables")
+    made: dict[str, EnvValue] = {}
+    for name, one in value.items():
+        if not _ENV_NAME.match(str(name)):
+            raise ValueError(f"'{name}' is no name of an environment variable")
+        if isinstance(one, Mapping):
+            if set(one) != {"from_env"} or not _ENV_NAME.match(str(one["from_env"])):
+                raise ValueError(f"{name}: a secret is written {{from_env: NAME}}")
+            made[name] = dict(one)
+        elif one is None or (isinstance(one, (str, int, float)) and not isinstance(one, bool)):
+            made[name] = None if one is None else str(one)
+        else:
+            raise ValueError(f"{name}: expected text or a number; quote booleans, programs disagree about them")
+    return made
+
+
+EnvValue = str | dict[str, str] | None
+Name = Annotated[str, AfterValidator(check_name)]
+Tokens = Annotated[int, BeforeValidator(parse_tokens)]
+GiB = Annotated[float, BeforeValidator(parse_gib)]
+Ports = Annotated[tuple[int, int], PlainValidator(_ports)]
+LayoutField = Annotated[
+    Layout,
+    PlainValidator(lambda v: v if isinstance(v, Layout) else parse_layout(v)),
+    PlainSerializer(lambda v: v.text, return_type=str),
+]
+Env = Annotated[dict[str, EnvValue], PlainValidator(_env)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Runtime = Literal["process", "docker", "slurm"]
+
+
+class Part(BaseModel):
+    """Base of all parts of a recipe: unknown keys are errors, scalars are not coerced."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+
+class EngineDecl(Part):
+    """An engine release that stacks name: its kind (the entry's own name by default), version and image."""
+
+    kind: Literal["vllm", "sglang", "openai", "vllm-router"] | None = None
+    version: str | None = None
+    image: str | None = None
+    command: list[str] | None = None
+    runtime: Runtime | None = None
+
+
+class Docker(Part):
+    """How a container is made around an engine."""
+
+    ipc: str | None = None
+    network: str | None = None
+    volumes: list[str] | None = None
+    shm_size: str | None = None
+    ulimits: dict[str, int | str] | None = None
+    bind_memory: bool | None = None
+    user: str | None = None
+    stop_grace_s: Count | None = None
+
+
+class Model(Part):
+    """A model: where its files are and what of it decides lengths, sizes and layouts."""
+
+    path: str
+    context: Tokens | None = None
+    moe: bool | None = None
+    provenance: str | None = None
+    revision: str | None = None
+    config: str | None = None
+    weights: GiB | None = None
+
+
+class Gpu(Part):
+    """The GPUs of a node: model, memory of one, how many."""
+
+    model: str
+    memory: GiB
+    count: Count
+
+
+class QuadDecl(Part):
+    """A named group of GPUs that is launched together."""
+
+    gpus: list[Annotated[int, Field(ge=0, strict=True)]]
+    uuids: list[str] | None = None
+    numa: list[Annotated[int, Field(ge=0, strict=True)]] | None = None
+    cpus: str | None = None
+    ports: Ports
+
+
+class NodeDecl(Part):
+    """One machine."""
+
+    gpu: Gpu
+    quads: dict[Name, QuadDecl]
+    host: str | None = None
+    runtime: Runtime | None = None
+
+
+class Overlay(Part):
+    """What a variant changes in a stack: mappings merge by key, the rest replaces, null removes."""
+
+    args: dict[str, Any] = {}
+    env: Env = {}
+    docker: Docker | None = None
+    engine: str | None = None
+    layout: LayoutField | None = None
+    context: Tokens | None = None
+    rope_scaling: dict[str, Any] | None = None
+    runtime: Runtime | None = None
+
+
+class Role(Part):
+    """One server of a split layout."""
+
+    engine: str | None = None
+    layout: LayoutField | None = None
+    quad: str | None = None
+    args: dict[str, Any] = {}
+    env: Env = {}
+
+
+class Stack(Part):
+    """Everything that decides the engine's command line."""
+
+    model: str
+    engine: str
+    layout: LayoutField
+    context: Tokens | None = None
+    args: dict[str, Any] = {}
+    env: Env = {}
+    docker: Docker | None = None
+    rope_scaling: dict[str, Any] | None = None
+    runtime: Runtime | None = None
+    variants: dict[Name, Overlay] = {}
+    roles: dict[Literal["prefill", "decode", "router"], Role] = {}
+    ready_timeout_s: Count | None = None
+
+
+class Defaults(Part):
+    """What every stack starts from."""
+
+    docker: Docker | None = None
+    env: Env = {}
+    args: dict[str, Any] = {}
+    runtime: Runtime | None = None
+    ready_timeout_s: Count | None = None
+
+
+class Workload(Part):
+    """Base of the workloads. `AXES` are the fields that may be given as axes of a matrix."""
+
+    AXES: ClassVar[tuple[str, ...]] = ()
+    kind: str
+    axes: dict[str, list[Any]] = {}
+
+
+class Needle(Workload):
+    """A random code planted at each depth and asked for."""
+
+    AXES: ClassVar[tuple[str, ...]] = ("prompt",)
+    kind: Literal["needle"]
+    prompt: Tokens | None = None
+    depths: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]
+    output: Tokens = 512
+
+
+class Oneshot(Workload):
+    """One request alone: time to first token and decode speed."""
+
+    AXES: ClassVar[tuple[str, ...]] = ("prompt", "output")
+    kind: Literal["oneshot"]
+    prompt: Tokens | None = None
+    output: Tokens
+
+
+class GridPoint(Part):
+    """One point of a grid."""
+
+    prompt: Tokens
+    users: Count
+    output: Tokens | None = None
+    name: Name | None = None
+
+
+class Grid(Workload):
+    """(prompt, users) points, each with that many requests at once."""
+
+    AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "output")
+    kind: Literal["grid"]
+    output: Tokens
+    points: list[GridPoint] = []
+
+
+class Requests(Part):
+    """How many requests a sweep point sends: `per_user` x users, at least `min`."""
+
+    per_user: Count
+    min: Count = 1
+
+
+class Sweep(Workload):
+    """Points measured with `vllm bench serve`."""
+
+    AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "output")
+    kind: Literal["sweep"]
+    prompt: Tokens | None = None
+    users: Count | None = None
+    output: Tokens
+    requests: Requests
+    bench: str | list[str] | None = None
+
+
+class Agent(Workload):
+    """Sessions of several turns that re-send a shared history."""
+
+    AXES: ClassVar[tuple[str, ...]] = ("users", "history", "new", "output")
+    kind: Literal["agent"]
+    history: Tokens | None = None
+    turns: Count
+    new: Tokens | None = None
+    output: Tokens
+    users: Count | None = None
+
+
+class Ramp(Workload):
+    """Conversations that grow turn by turn to the given lengths."""
+
+    AXES: ClassVar[tuple[str, ...]] = ("conversations", "output")
+    kind: Literal["ramp"]
+    turns: Annotated[list[Tokens], Field(min_length=1)]
+    output: Tokens
+    conversations: Count | None = None
+
+
+WORKLOADS: dict[str, type[Workload]] = {
+    "needle": Needle, "oneshot": Oneshot, "grid": Grid, "sweep": Sweep, "agent": Agent, "ramp": Ramp,
+}  # fmt: skip
+
+
+class Repeats(Part):
+    """How often a cell is measured, and whether each time is a launch of its own."""
+
+    n: Count
+    within: Literal["launch"] | None = None
+
+
+class Requires(Part):
+    """The capacity an experiment needs before it is worth measuring."""
+
+    sequences: Count
+    at: Tokens
+
+
+class Experiment(Part):
+    """Stacks x variants x workloads x axes x repeats, with gates and placement wishes."""
+
+    stacks: Annotated[list[str], Field(min_length=1)]
+    variants: list[str] | None = None
+    workloads: Annotated[list[str | dict[str, Any]], Field(min_length=1)]
+    quad: str = "any"
+    gates: dict[str, Any] = {}
+    requires: Requires | None = None
+    include: list[dict[str, Any]] = []
+    exclude: list[dict[str, Any]] = []
+    repeats: Count | Repeats = 1
+    on_capacity: Literal["mark", "block"] = "mark"
+    preempt: bool = False
+    quiet: bool = False
+    priority: int = 0
+
+
+class Serve(Part):
+    """A stack that stays up until its entry goes."""
+
+    stack: str
+    variant: str | None = None
+    quad: str = "any"
+    port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
+
+
+class Policy(Part):
+    """Rules that hold for the whole campaign."""
+
+    gates: Literal["required", "optional"] = "optional"
+    moving_tags: Literal["warn", "deny"] = "warn"
+    gpu_hours: float | None = None
+
+
+class Variable(Part):
+    """A typed variable: `${name}` in any value."""
+
+    type: Literal["text", "tokens", "integer", "number", "boolean"]
+    default: Any = None
+
+
+class Recipe(Part):
+    """One campaign: the merged content of all files of the given folders."""
+
+    lcplan: Literal[1]
+    engines: dict[Name, EngineDecl] = {}
+    defaults: Defaults = Defaults()
+    models: dict[Name, Model] = {}
+    nodes: dict[Name, NodeDecl] = {}
+    stacks: dict[Name, Stack] = {}
+    workloads: dict[Name, Any] = {}
+    experiments: dict[Name, Experiment] = {}
+    serve: dict[Name, Serve] = {}
+    policy: Policy = Policy()
+    variables: dict[Name, Any] = {}
