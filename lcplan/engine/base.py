@@ -17,9 +17,9 @@ RUN_ID = "@RUN_ID@"
 class ServerSpec:
     """One server as declared.
 
-    Contexts are tokens: `model_context` what the model was trained for, `context` what is asked for (None: the engine
-    decides). `args` are the engine's own flags without dashes, in declared order. `role` is prefill, decode or router in
-    a split layout. `command` is the whole command of an `openai` server.
+    Contexts are tokens: `model_context` is what the model was trained for, `context` what is asked for (None: the
+    engine decides). `args` are the engine's own flags without dashes, in declared order. `role` is prefill, decode or
+    router in a split layout. `command` is the whole command of an `openai` server.
     """
 
     kind: str

@@ -64,7 +64,7 @@ def human_int(value: str, human: Human) -> int:
     if factor % 1000:
         raise ValueError(f"'{value}': decimals are not allowed with a binary suffix")
     whole, _, decimals = number.partition(".")
-    return int(whole) * factor + int(decimals) * factor // 10 ** len(decimals)
+    return int(whole) * factor + int(decimals) * factor // int(10 ** len(decimals))
 
 
 def _boolean(flag: Flag, value: Any) -> bool:
