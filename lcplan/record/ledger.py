@@ -1,6 +1,6 @@
 """The ledger: one line of canonical JSON per event, each holding the sha256 of the line before it.
 
-A line is `{at, kind, manifest_sha256, prev, run, seq, why}`. Lines are only appended, under flock and fsync. A crash can
+A line is `{at, kind, manifest_sha256, prev, run, seq, why}`, appended under flock and fsync. A crash can
 leave a last line that is incomplete: readers pass over it and the next append cuts it off.
 """
 
