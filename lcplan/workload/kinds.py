@@ -1,0 +1,15 @@
+"""The kinds of workload by name. Each is a coroutine function that measures one cell and returns its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from lcplan.workload import grid, needle, oneshot
+from lcplan.workload.measurement import Measurement
+from lcplan.workload.segment import Findings
+
+KINDS: Mapping[str, Callable[[Measurement], Awaitable[Findings]]] = {
+    "needle": needle.run,
+    "oneshot": oneshot.run,
+    "grid": grid.run,
+}
