@@ -63,7 +63,8 @@ def render_script(
         if not _NAME.fullmatch(name):
             raise ValueError(f"'{name}' is no name of an environment variable")
     parts = [["exec", *wrapper, *argv]] if container is None else _docker_parts(argv, env, secrets, container, wrapper)
-    if any("\0" in word for word in (*(word for part in parts for word in part), *env.values())):
+    words = [word for part in parts for word in (*part, *env.values())]
+    if any("\0" in word for word in words):
         raise ValueError("a NUL character can be no part of a command")
     if container is not None:
         parts[0].insert(0, "exec")
@@ -74,7 +75,7 @@ def render_script(
     groups = [group for part in parts for group in _by_flag(part)]
     body.append(" \\\n  ".join(" ".join(map(shlex.quote, group)) for group in groups))
     head = ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for text in header for line in text.splitlines() or [""])]
-    if any(_LITERAL.search(line) for line in body):
+    if any(_LITERAL.search(word) for word in words):
         head.append("# Words stand in single quotes so that nothing expands.")
         head.append(f"# shellcheck disable={','.join(_QUOTED)}")
     return "\n".join([*head, "set -eu", "", *body]) + "\n"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# dsv4_flash_fp8
+set -eu
+
+: "${HF_TOKEN:?is needed from the environment}"
+exec docker run \
+  --name @RUN_ID@ \
+  --gpus '"device=0,1,2,3"' \
+  --cpuset-cpus 0-47,96-143 \
+  --ipc host \
+  --network host \
+  --init \
+  -v /mnt/data/models:/mnt/data/models:ro \
+  --label lcplan.run=@RUN_ID@ \
+  -e HF_TOKEN \
+  --entrypoint python3 \
+  lmsysorg/sglang:v0.5.21 \
+  -m sglang.launch_server \
+  --model-path /mnt/data/models/sgl-project__DeepSeek-V4-Flash-FP8 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name @RUN_ID@ \
+  --context-length 1048576 \
+  --tp-size 4 \
+  --kv-cache-dtype fp8_e4m3 \
+  --page-size 256 \
+  --mem-fraction-static 0.9 \
+  --chunked-prefill-size 4096 \
+  --swa-full-tokens-ratio 0.1 \
+  --max-running-requests 64

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# qwen38_27b
+set -eu
+
+: "${HF_TOKEN:?is needed from the environment}"
+exec docker run \
+  --name @RUN_ID@ \
+  --gpus '"device=0,1,2,3"' \
+  --cpuset-cpus 0-47,96-143 \
+  --ipc host \
+  --network host \
+  --init \
+  -v /mnt/data/models:/mnt/data/models:ro \
+  --label lcplan.run=@RUN_ID@ \
+  -e HF_TOKEN \
+  --entrypoint vllm \
+  vllm/vllm-openai:v0.31.0 \
+  serve /mnt/data/models/Qwen__Qwen3.8-27B \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name @RUN_ID@ \
+  --max-model-len 262144 \
+  --gpu-memory-utilization 0.92 \
+  --data-parallel-size 4 \
+  --max-num-seqs 64
