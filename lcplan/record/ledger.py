@@ -96,6 +96,15 @@ def head(root: Path) -> tuple[int, str]:
     return (len(lines), digest_bytes(lines[-1])) if lines else (0, GENESIS)
 
 
+def since(root: Path, events: int, sha256: str) -> tuple[list[Entry], tuple[int, str]] | None:
+    """Return the events after the first `events`, and the head; None when the last of those has another hash now."""
+    lines = _lines(root)
+    if events > len(lines) or (digest_bytes(lines[events - 1]) if events else GENESIS) != sha256:
+        return None
+    head = (len(lines), digest_bytes(lines[-1])) if lines else (0, GENESIS)
+    return [entry for line in lines[events:] if (entry := _parse(line))], head
+
+
 def check(root: Path) -> list[Diagnostic]:
     """Return an error for every line that is no event or does not follow the line before it."""
     findings = []
