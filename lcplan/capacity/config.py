@@ -1,0 +1,277 @@
+"""From a model's config.json to the caches of its layers. Pure; families that differ from the common keys are data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lcplan.capacity.shapes import Attention, Cache, Compressed, Latent, Model, Moe, State, Unknown
+
+# Where wrappers (vision, audio) keep the text model's config.
+_NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+
+# Other spellings of the common keys.
+_ALIASES = {
+    "hidden_size": ("n_embd", "d_model", "model_dim"),
+    "num_hidden_layers": ("n_layer", "num_layers", "n_layers"),
+    "num_attention_heads": ("n_head", "num_heads", "n_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "model_max_length", "seq_length"),
+    "num_experts": ("n_routed_experts", "num_local_experts", "moe_num_experts"),
+    "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "moe_k", "top_k_experts"),
+    "dtype": ("torch_dtype",),
+}
+
+_FULL = {"full_attention", "attention", "global", "global_attention", "full", "*"}
+_SLIDING = {"sliding_attention", "sliding_window_attention", "local", "sliding"}
+_LINEAR = {"linear_attention", "mamba", "mamba2", "M", "recurrent", "conv", "linear"}
+_NONE = {"-", "mlp", "E", "moe"}  # nemotron_h: layers without a cache
+
+
+def read(config: Mapping[str, Any]) -> Model | Unknown:
+    """Return the shapes of a config.json, or why they cannot be known. Never raises for a strange config."""
+    name = _name(config)
+    text = _text(config)
+    family = str(text.get("model_type") or config.get("model_type") or "")
+    traits = families().get(family)
+    if traits is None:
+        return Unknown(
+            name, f"the architecture {name} (model_type '{family or 'absent'}') is not in the table of families"
+        )
+    text = {**traits.get("defaults", {}), **{k: v for k, v in text.items() if v is not None}}
+    try:
+        return _model(name, family, traits, text, config)
+    except KeyError as missing:
+        return Unknown(name, f"config.json of {name} lacks {missing.args[0]}")
+    except _Strange as strange:
+        return Unknown(name, f"{name}: {strange}")
+
+
+@cache
+def families() -> dict[str, dict[str, Any]]:
+    """Return what is known of each family, by model_type."""
+    table: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "families.json").read_text())["types"]
+    return table
+
+
+class _Strange(Exception):
+    """A config of a known family with something that the arithmetic does not know."""
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    listed = config.get("architectures")
+    if isinstance(listed, list) and listed:
+        return str(listed[0])
+    return str(config.get("model_type") or "without a name")
+
+
+def _text(config: Mapping[str, Any]) -> dict[str, Any]:
+    text = dict(config)
+    for key in _NESTED:
+        inner = text.get(key)
+        if isinstance(inner, Mapping):
+            # dtype, tying and quantisation are written outside as often as inside.
+            outer: dict[str, Any] = {
+                k: text[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "max_model_len") if k in text
+            }
+            text = _text({**outer, **inner})
+    for common, others in _ALIASES.items():
+        for other in others:
+            if text.get(common) is None and text.get(other) is not None:
+                text[common] = text[other]
+    return text
+
+
+def _model(
+    name: str, family: str, traits: Mapping[str, Any], text: Mapping[str, Any], config: Mapping[str, Any]
+) -> Model:
+    heads = int(text["num_attention_heads"])
+    kv_heads = _kv_heads(text, heads)
+    head_dim = int(text.get("head_dim") or text["hidden_size"] // max(heads, 1))
+    count = int(text["num_hidden_layers"])
+    layers = _layers(traits, text, count, kv_heads, head_dim)
+    shared = int(text.get("num_kv_shared_layers") or 0)  # these read the cache of an earlier layer
+    if shared:
+        layers = (*layers[: count - shared], *((),) * shared)
+    drafts = (
+        text.get("num_nextn_predict_layers") or text.get("mtp_num_hidden_layers") or text.get("num_mtp_modules") or 0
+    )
+    return Model(
+        architecture=name,
+        family=family,
+        traits=traits,
+        layers=layers,
+        draft=(_draft(layers),) * int(drafts),
+        hidden=int(text["hidden_size"]),
+        vocab=int(text["vocab_size"]),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        dtype=str(text.get("dtype") or "bfloat16").removeprefix("torch."),
+        context=int(text.get("max_position_embeddings") or 0),
+        moe=_moe(traits, text, count),
+        text=text,
+        config=config,
+    )
+
+
+def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
+    if text.get("multi_query") is True and not text.get("new_decoder_architecture"):
+        return 1
+    given = text.get("num_key_value_heads")
+    if isinstance(given, list):  # per layer; equal in every released model that serves
+        given = max(given)
+    return int(given or heads)
+
+
+def _layers(
+    traits: Mapping[str, Any], text: Mapping[str, Any], count: int, kv_heads: int, head_dim: int
+) -> tuple[tuple[Cache, ...], ...]:
+    if "compress_ratios" in text:
+        return tuple((_compressed(text, int(r)),) for r in text["compress_ratios"][:count])
+    kinds = _kinds(traits, text, count)
+    state = _state(text) if any(k in _LINEAR for k in kinds) or traits.get("parallel") else None
+    full = _full(text, kv_heads, head_dim)
+    index = _indexed(text, count)
+    local = Attention(
+        kv_heads, head_dim, int(text.get("v_head_dim") or head_dim), window=int(text.get("sliding_window") or 0)
+    )
+    layers: list[tuple[Cache, ...]] = []
+    for at, kind in enumerate(kinds):
+        if kind in _NONE:
+            layers.append(())
+        elif kind in _LINEAR and state:
+            layers.append((state,))
+        elif kind in _SLIDING:
+            if not local.window:
+                raise _Strange("layers slide but the config has no sliding_window")
+            layers.append((local,))
+        elif kind == "chunked_attention":
+            layers.append((Attention(kv_heads, head_dim, head_dim, chunk=int(text["attention_chunk_size"])),))
+        elif kind in _FULL or kind == "deepseek_sparse_attention":
+            cache: Cache = full
+            if isinstance(full, Latent) and not index[at]:
+                cache = Latent(full.rank, full.rope)
+            layers.append((cache, state) if traits.get("parallel") and state else (cache,))
+        else:
+            raise _Strange(f"layers of kind '{kind}' are not known")
+    return tuple(layers)
+
+
+def _kinds(traits: Mapping[str, Any], text: Mapping[str, Any], count: int) -> list[str]:
+    linear = text.get("linear_attn_config")
+    if isinstance(linear, Mapping) and "kda_layers" in linear and "layer_types" not in text:
+        kda = set(linear["kda_layers"])  # counted from 1
+        return ["linear_attention" if at + 1 in kda else "full_attention" for at in range(count)]
+    for key in ("layer_types", "layers_block_type", "hybrid_override_pattern", "layer_block_type"):
+        listed = text.get(key)
+        if listed:
+            return [str(k) for k in listed][:count]
+    if "full_attn_idxs" in text:
+        full = set(text["full_attn_idxs"])
+        return ["full_attention" if at in full else "conv" for at in range(count)]
+    if text.get("full_attention_interval"):
+        every = int(text["full_attention_interval"])
+        return ["full_attention" if (at + 1) % every == 0 else "linear_attention" for at in range(count)]
+    if text.get("attention_chunk_size") and "no_rope_layers" not in text:
+        every = int(text.get("no_rope_layer_interval") or 4)
+        return ["full_attention" if (at + 1) % every == 0 else "chunked_attention" for at in range(count)]
+    if text.get("attention_chunk_size") and text["no_rope_layers"]:
+        return ["chunked_attention" if rope else "full_attention" for rope in text["no_rope_layers"]]
+    if isinstance(text.get("hybrid_layer_pattern"), list):
+        return ["sliding_attention" if slides else "full_attention" for slides in text["hybrid_layer_pattern"]]
+    pattern = text.get("sliding_window_pattern") or text.get("_sliding_window_pattern") or traits.get("pattern")
+    window = text.get("sliding_window") if text.get("use_sliding_window") is not False else None
+    if isinstance(pattern, int) and pattern > 1 and window:
+        return ["full_attention" if (at + 1) % pattern == 0 else "sliding_attention" for at in range(count)]
+    if "attn_layer_indices" in text:  # bamba
+        full = set(text["attn_layer_indices"])
+        return ["full_attention" if at in full else "mamba" for at in range(count)]
+    return ["sliding_attention" if window else "full_attention"] * count
+
+
+def _full(text: Mapping[str, Any], kv_heads: int, head_dim: int) -> Cache:
+    if text.get("kv_lora_rank"):
+        return Latent(int(text["kv_lora_rank"]), int(text["qk_rope_head_dim"]), int(text.get("index_head_dim") or 0))
+    if text.get("global_head_dim"):
+        heads, dim = int(text.get("num_global_key_value_heads") or kv_heads), int(text["global_head_dim"])
+        return Attention(heads, dim, dim)
+    return Attention(kv_heads, head_dim, int(text.get("v_head_dim") or head_dim))
+
+
+def _indexed(text: Mapping[str, Any], count: int) -> list[bool]:
+    kinds = text.get("indexer_types")  # layers that share another layer's indexer own none
+    if isinstance(kinds, list):
+        return [k == "full" for k in kinds][:count]
+    return [True] * count
+
+
+def _compressed(text: Mapping[str, Any], ratio: int) -> Compressed:
+    return Compressed(
+        ratio=ratio,
+        dim=int(text["head_dim"]),
+        rope=int(text["qk_rope_head_dim"]),
+        index=int(text["index_head_dim"]) if ratio == 4 else 0,
+        window=int(text["sliding_window"]),
+    )
+
+
+def _state(text: Mapping[str, Any]) -> State:
+    dtype = str(text.get("mamba_ssm_dtype") or "")
+    linear = text.get("linear_attn_config")
+    if isinstance(linear, Mapping):
+        heads, dim = int(linear["num_heads"]), int(linear["head_dim"])
+        return State("kda", 3 * heads * dim, int(linear["short_conv_kernel_size"]), heads * dim * dim, "float32")
+    if "linear_num_value_heads" in text:
+        keys = int(text["linear_num_key_heads"]) * int(text["linear_key_head_dim"])
+        values = int(text["linear_num_value_heads"]) * int(text["linear_value_head_dim"])
+        elements = values * int(text["linear_key_head_dim"])
+        return State("gdn", 2 * keys + values, int(text["linear_conv_kernel_dim"]), elements, dtype)
+    if "conv_L_cache" in text:  # lfm2: a short convolution only
+        return State("conv", int(text["hidden_size"]), int(text["conv_L_cache"]), 0)
+    heads = int(text.get("mamba_n_heads") or text["mamba_num_heads"])
+    given = text.get("mamba_d_head") or text.get("mamba_head_dim")
+    inner = int(text.get("mamba_expand") or 2) * int(text["hidden_size"])
+    dim = given if isinstance(given, int) else inner // heads
+    state = int(text.get("mamba_d_state") or text["ssm_state_size"])
+    groups = int(text.get("mamba_n_groups") or text.get("n_groups") or 1)
+    kernel = int(text.get("mamba_d_conv") or text.get("conv_kernel") or 4)
+    return State("mamba2", heads * dim + 2 * groups * state, kernel, heads * dim * state, dtype)
+
+
+def _draft(layers: tuple[tuple[Cache, ...], ...]) -> tuple[Cache, ...]:
+    # A multi-token prediction layer repeats the model's full-attention layer.
+    for layer in reversed(layers):
+        for one in layer:
+            if isinstance(one, Latent) or (isinstance(one, Attention) and not one.window and not one.chunk):
+                return (one,)
+    return tuple(Compressed(0, c.dim, c.rope, 0, c.window) for c in layers[-1] if isinstance(c, Compressed))
+
+
+def _moe(traits: Mapping[str, Any], text: Mapping[str, Any], count: int) -> Moe | None:
+    experts = int(text.get("num_experts") or 0)
+    if experts <= 1:
+        return None
+    width = int(text[traits.get("experts", "moe_intermediate_size")])
+    shared = int(text.get("shared_expert_intermediate_size") or text.get("shared_intermediate_size") or 0)
+    if not shared and (text.get("n_shared_experts") or text.get("num_shared_experts")):
+        shared = width * int(text.get("n_shared_experts") or text["num_shared_experts"])
+    if traits.get("dense"):  # llama4: one shared expert of the same width
+        shared = width
+    dense = set(text.get("mlp_only_layers") or ()) | set(range(int(text.get("first_k_dense_replace") or 0)))
+    step = text.get("decoder_sparse_step") or text.get("interleave_moe_layer_step") or text.get("moe_layer_freq") or 1
+    if isinstance(text.get("mlp_layer_types"), list):
+        with_experts = {at for at, kind in enumerate(text["mlp_layer_types"]) if kind == "sparse"}
+    elif isinstance(step, list):
+        with_experts = {at for at, on in enumerate(step) if on}
+    elif "hybrid_override_pattern" in text:
+        with_experts = {at for at, kind in enumerate(text["hybrid_override_pattern"]) if kind == "E"}
+    elif text.get("moe_layer_freq"):
+        with_experts = {at for at in range(count) if at not in dense and at % int(step) == 0}
+    else:
+        with_experts = {at for at in range(count) if at not in dense and (at + 1) % int(step) == 0}
+    return Moe(experts, int(text.get("num_experts_per_tok") or 1), width, shared, frozenset(with_experts))
