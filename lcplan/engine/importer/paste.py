@@ -1,0 +1,52 @@
+"""Text as people paste it -> plain text: line ends, prompts, fences, typographic characters, other shells' continuations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lcplan.engine.importer.findings import Finding
+
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n`]*\n(.*?)^[ \t]*(?:```|~~~)[ \t]*$", re.MULTILINE | re.DOTALL)
+_PROMPT = re.compile(
+    r"^(?:\([\w.-]+\)[ \t]*)?(?:\[?[\w.-]+@[\w.-]+[: ][^\s$#%]*\]?[$#%]|[$%❯➜]|PS [^>\n]{0,80}>|[A-Z]:\\[^>\n]{0,80}>)[ \t]+(?=\S)",
+    re.MULTILINE,
+)
+_DASHES = re.compile(r"(?<![^\s\"'\[])(?:[‐‑‒–—―−]{1,2}|-[‐‑‒–—―−])(?=[A-Za-z]{2})")
+_SHORT_DASH = re.compile(r"(?<![^\s\"'\[])[‐‑‒–—―−](?=[A-Za-z](?:\s|$))")
+_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u202f": " ", "\ufeff": None, "\0": None})
+_BACKTICK = re.compile(r"(?<=\s)`[ \t]*$", re.MULTILINE)
+_CARET = re.compile(r"(?<=\s)\^[ \t]*$", re.MULTILINE)
+_UNIT = re.compile(r"^ExecStart=[-@:+!|]*", re.MULTILINE)
+_UNIT_ENV = re.compile(r"^Environment=", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pasted:
+    """The sections of a text (fenced blocks, or the whole), and what was odd about it."""
+
+    sections: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def clean(text: str) -> Pasted:
+    """Return the sections of a pasted text in plain spelling."""
+    findings: list[Finding] = []
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    plain = _SHORT_DASH.sub("-", _DASHES.sub("--", text.translate(_QUOTES)))
+    if any(mark in text for mark in "“”„‘’") or _DASHES.search(text):
+        findings.append(Finding("typographic-characters"))
+    sections = _FENCE.findall(plain) if "```" in plain or "~~~" in plain else []
+    return Pasted(tuple(_section(section) for section in sections or [plain]), tuple(findings))
+
+
+def _section(text: str) -> str:
+    text = _PROMPT.sub("", text)
+    ticks = len(_BACKTICK.findall(text))
+    if ticks and ticks == text.count("`"):
+        text = _BACKTICK.sub(r"\\", text)
+    if "\\\n" not in text and _CARET.search(text):
+        text = _CARET.sub(r"\\", text)
+    if text.lstrip().startswith("[Unit]") or "\n[Service]" in text or text.startswith("[Service]"):
+        text = _UNIT_ENV.sub("export ", _UNIT.sub("", text))
+    return text

@@ -1,0 +1,185 @@
+"""YAML fragments -> Python values, with scalars as written. Templates (`{{ ... }}`) are kept as text."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from lcplan.engine.importer.findings import Finding
+
+LIMIT = 1 << 17
+_LOOKS = re.compile(
+    r"^\s*(?:-\s+)?(?:apiVersion|kind|services|containers|image|command|args|entrypoint|spec|template|container_name|"
+    r"environment|env)\s*:(?:\s|$)",
+    re.MULTILINE,
+)
+_TEMPLATE_LINE = re.compile(r"^[ \t]*\{\{.*\}\}[ \t]*$", re.MULTILINE)
+_TEMPLATE = re.compile(r"\{\{.*?\}\}")
+_HELD = re.compile(r"LCTEMPLATE(\d+)END")
+_BLOCK_COMMENT = re.compile(r"^[ \t]*#", re.MULTILINE)
+_INTEGER = re.compile(r"[-+]?\d{1,18}")
+_DEEPEST = 60
+_LARGEST = 1 << 16
+
+
+class Scalar(str):
+    """A scalar as written. `plain`: without quotes, so that it may be a number or a boolean; `line` counts from 1; `source`
+    is the text of a block scalar before folding, else None."""
+
+    __slots__ = ("line", "plain", "source")
+
+    line: int
+    plain: bool
+    source: str | None
+
+    def __new__(cls, text: str, line: int = 0, *, plain: bool = False, source: str | None = None) -> Scalar:
+        self = super().__new__(cls, text)
+        self.line, self.plain, self.source = line, plain, source
+        return self
+
+
+@dataclass(slots=True)
+class Yaml:
+    """The documents of a text, the names of its templates, its comments, and what was odd about it."""
+
+    documents: list[Any]
+    comments: list[tuple[int, str]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def looks_like_yaml(text: str) -> bool:
+    """Return whether a text has the keys of a compose file or a Kubernetes object."""
+    found = _LOOKS.search(text)
+    return found is not None and not re.match(r"\s*(?:sudo\s+)?(?:docker|podman|nerdctl)\s", text)
+
+
+def read_yaml(text: str) -> Yaml:
+    """Return the documents of a YAML text or fragment; a text that is none gives a finding."""
+    if len(text) > LIMIT:
+        return Yaml([], findings=[Finding("text-too-large", f"{LIMIT // 1024} KiB of YAML")])
+    held: list[str] = []
+
+    def hold(found: re.Match[str]) -> str:
+        held.append(found[0])
+        return f"LCTEMPLATE{len(held) - 1}END"
+
+    plain = _TEMPLATE.sub(hold, _TEMPLATE_LINE.sub("", text.replace("\t", "  ")))
+    fault = ""
+    for attempt in _repairs(plain):
+        try:
+            nodes = list(YAML(typ="safe", pure=True).compose_all(attempt))
+            for node in nodes:
+                _size(node, {})
+            documents = [_value(node, attempt, held, {}, 0) for node in nodes if node is not None]
+        except (YAMLError, ValueError, RecursionError, AssertionError, TypeError, AttributeError, IndexError) as error:
+            fault = fault or str(error).splitlines()[0][:120]
+            continue
+        return Yaml(documents, _comments(text))
+    return Yaml([], _comments(text), [Finding("unreadable-yaml", fault)])
+
+
+def number(value: Any) -> Any:
+    """Return a plain scalar that is an integer or a boolean as such, mappings and lists likewise, others as text."""
+    if isinstance(value, Scalar):
+        if value.plain and _INTEGER.fullmatch(value):
+            return int(value)
+        if value.plain and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): number(inner) for key, inner in value.items()}
+    return [number(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _repairs(text: str) -> list[str]:
+    """The text, and what it may have been before it was cut out of a file."""
+    out = [text, textwrap.dedent(text)]
+    lines = text.split("\n")
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    deeper = [len(line) - len(line.lstrip()) for line in lines[first + 1 :] if line.strip() and not line.lstrip().startswith("#")]
+    if deeper and not lines[first].rstrip().endswith(":"):
+        lines[first] = " " * min(deeper) + lines[first].lstrip()
+        out.append("\n".join(lines))
+    return out
+
+
+def _size(node: Node, sizes: dict[int, int]) -> int:
+    """The number of nodes after aliases are followed. Raises ValueError for a cycle or an alias bomb."""
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise ValueError("an alias refers to itself")
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    inner = node.value if isinstance(node, (SequenceNode, MappingNode)) else ()
+    total = 1
+    for item in inner:
+        for child in item if isinstance(item, tuple) else (item,):
+            total += _size(child, sizes)
+    if total > _LARGEST:
+        raise ValueError("aliases make it too large")
+    sizes[id(node)] = total
+    return total
+
+
+def _value(node: Node, text: str, held: list[str], seen: dict[int, Any], depth: int) -> Any:
+    if id(node) in seen:
+        return seen[id(node)]
+    if depth > _DEEPEST:
+        raise ValueError("nested too deeply")
+    if isinstance(node, ScalarNode):
+        seen[id(node)] = value = _scalar(node, text, held)
+        return value
+    if isinstance(node, SequenceNode):
+        items: list[Any] = []
+        seen[id(node)] = items
+        items += [_value(item, text, held, seen, depth + 1) for item in node.value]
+        return items
+    assert isinstance(node, MappingNode)
+    out: dict[str, Any] = {}
+    seen[id(node)] = out
+    for key, item in node.value:
+        if key.value == "<<":
+            merged = _value(item, text, held, seen, depth + 1)
+            for part in merged if isinstance(merged, list) else [merged]:
+                if isinstance(part, dict):
+                    out.update({name: value for name, value in part.items() if name not in out})
+            continue
+        name = _value(key, text, held, seen, depth + 1)
+        out[name if isinstance(name, str) else str(name)] = _value(item, text, held, seen, depth + 1)
+    return out
+
+
+def _scalar(node: ScalarNode, text: str, held: list[str]) -> Scalar | None:
+    if node.tag.endswith(":null"):
+        return None
+    source = None
+    if node.style in ("|", ">"):
+        source = text[node.start_mark.index : node.end_mark.index].partition("\n")[2]
+
+    def restore(part: str) -> str:
+        return _HELD.sub(lambda m: held[int(m[1])] if int(m[1]) < len(held) else m[0], part)
+
+    source = None if source is None else restore(source)
+    return Scalar(restore(node.value), node.start_mark.line + 1, plain=node.style in (None, ""), source=source)
+
+
+def _comments(text: str) -> list[tuple[int, str]]:
+    found = []
+    for number_, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("#"):
+            found.append((number_, line.lstrip(" \t#")))
+    return found
+
+
+def without_comments(scalar: Scalar) -> tuple[str, bool]:
+    """Return the text of a block scalar without its commented-out lines, and whether there were any."""
+    if scalar.source is None or not _BLOCK_COMMENT.search(scalar.source):
+        return str(scalar), False
+    lines = [line for line in scalar.source.split("\n") if not line.lstrip().startswith("#")]
+    return textwrap.dedent("\n".join(lines)), True
