@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-MAX_CPU = 65535
-"""The highest CPU number that is read; a larger one is a typing error, not a machine."""
+MAX_CPU = 8191
+"""The highest CPU number of a Linux kernel (NR_CPUS); a larger one is a typing error, not a machine."""
 
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -20,6 +20,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     Raises ValueError with a sentence for anything else: a range that runs backwards, a CPU above `MAX_CPU`.
     """
     cpus: set[int] = set()
+    named = 0
     for part in re.split(r"[,\s]+", text.strip()) if text.strip() else ():
         found = _PART.fullmatch(part)
         if not found:
@@ -29,6 +30,9 @@ def parse_cpus(text: str) -> frozenset[int]:
             raise ValueError(f"the range {part} in CPU list '{shorten(text)}' runs backwards")
         if last > MAX_CPU:
             raise ValueError(f"CPU {last} in CPU list '{shorten(text)}' is above {MAX_CPU}")
+        named += last - first + 1
+        if named > MAX_CPU + 1:
+            raise ValueError(f"CPU list '{shorten(text)}' names CPUs more than once")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from lcplan.base.diagnostics import Diagnostic, Source, warning
-from lcplan.node.cpulist import parse_cpus
+from lcplan.node.cpulist import format_cpus, parse_cpus
 from lcplan.node.inventory import normal_bus_id
 from lcplan.node.text import Line
 
@@ -146,14 +146,15 @@ def _read_sysfs(lines: list[Line], found: list[Diagnostic]) -> tuple[CpuTable | 
             table.online = _cpus(value, source, found)
         elif kind == "pci":
             devices.setdefault(normal_bus_id(match[1]), {})[path.rsplit("/", 1)[1]] = (value, source)
-    return table, {bus_id: _device(files) for bus_id, files in devices.items()}
+    return table, {bus_id: _device(files, found) for bus_id, files in devices.items()}
 
 
-def _device(files: dict[str, tuple[str, Source]]) -> PciDevice:
+def _device(files: dict[str, tuple[str, Source]], found: list[Diagnostic]) -> PciDevice:
     values = {name: value for name, (value, _) in files.items()}
     is_gpu = values.get("vendor") == "0x10de" and values.get("class", "").startswith("0x03")
     source = next(iter(files.values()))[1]
-    return PciDevice(source, _number(values.get("numa_node", "")), values.get("local_cpulist", ""), is_gpu)
+    cpus = _cpus(values.get("local_cpulist", ""), source, found) or frozenset()
+    return PciDevice(source, _number(values.get("numa_node", "")), format_cpus(cpus), is_gpu)
 
 
 def _sysfs_files(lines: list[Line]) -> list[tuple[str, str, Source]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lcplan.base.diagnostics import Diagnostic, Source, error, warning
@@ -26,9 +26,10 @@ def check_node(
     return [Diagnostic(d.severity, d.code, d.message, d.hint, d.source or source, d.related) for d in found]
 
 
-def parse_ports(text: str) -> range:
-    """Return the ports of a block such as `8000-8099`. Raises ValueError with a sentence."""
-    found = re.fullmatch(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5}))?\s*", str(text))
+def parse_ports(block: str | int | Sequence[int]) -> range:
+    """Return the ports of a block: `8000-8099`, one number, or (first, last). Raises ValueError with a sentence."""
+    text = str(block) if isinstance(block, (str, int)) else "-".join(map(str, block))
+    found = re.fullmatch(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5}))?\s*", text)
     if not found:
         raise ValueError(f"'{text}' is no block of ports; expected for example 8000-8099")
     first, last = int(found[1]), int(found[2] or found[1])
@@ -67,7 +68,7 @@ def _check_ports(quads: Mapping[str, Mapping[str, Any]]) -> list[Diagnostic]:
         if not quad.get("ports"):
             continue
         try:
-            block = parse_ports(str(quad["ports"]))
+            block = parse_ports(quad["ports"])
         except ValueError as wrong:
             found.append(error("ports-malformed", f"quad {name}: {wrong}"))
             continue

@@ -26,6 +26,8 @@ TOOLS: tuple[tuple[str, ...], ...] = (
 
 MAX_BYTES = 16 << 20
 
+_GPU_TOOLS = ("nvidia-smi", "rocm-smi")
+
 _SYSFS = (
     "devices/system/node/node*/cpulist",
     "devices/system/node/node*/distance",
@@ -54,6 +56,9 @@ def detect(sysfs: Path = Path("/sys"), deadline: float = 30.0) -> Topology:
     texts = [(" ".join(command), text) for command, (text, _) in zip(TOOLS, answers, strict=True) if text]
     topology = read_topology([*texts, (str(sysfs), dump_sysfs(sysfs))])
     failed = [diagnostic for _, diagnostic in answers if diagnostic]
+    if not any(text for command, (text, _) in zip(TOOLS, answers, strict=True) if command[0] in _GPU_TOOLS):
+        hint = "install the driver's tools, or give saved outputs with --from"
+        failed.append(warning("tool-missing", f"neither {' nor '.join(_GPU_TOOLS)} tells of GPUs", hint))
     return replace(topology, diagnostics=(*failed, *topology.diagnostics))
 
 

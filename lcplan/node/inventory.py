@@ -20,7 +20,9 @@ _INSTANCE = re.compile(r"^\s*MIG .*\(UUID: MIG-")
 _ROCM = re.compile(
     r"^\s*GPU\[(\d{1,4})\]\s*:\s*\(Topology\)\s*Numa (Node|Affinity)\s*:\s*(-?\d{1,5})\s*$", re.IGNORECASE
 )
-_FACT = re.compile(r"^\s*node\s?(\d{1,5}):\s*GPUs?\s+(\d[\d,-]*)\s+(?:cores|cpus)\s+([\d,-]+)\s*$", re.IGNORECASE)
+_FACT = re.compile(
+    r"^\s*node\s?(\d{1,5}):\s*GPUs?\s+(\d[\d,-]*)(?:\s+(?:cores|cpus)\s+(\d[\d,-]*))?\s*$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,9 @@ def _model(name: str) -> str:
 
 def _stated(fact: re.Match[str], source: Source, found: list[Diagnostic]) -> list[GpuRecord]:
     try:
-        gpus, _ = sorted(parse_cpus(fact[2])), parse_cpus(fact[3])
+        gpus, cpus = sorted(parse_cpus(fact[2])), fact[3] or ""
+        parse_cpus(cpus)
     except ValueError as wrong:
         found.append(warning("malformed-cpu-list", str(wrong), "", source))
         return []
-    return [GpuRecord(gpu, source, numa=(int(fact[1]),), cpus=fact[3]) for gpu in gpus]
+    return [GpuRecord(gpu, source, numa=(int(fact[1]),), cpus=cpus) for gpu in gpus]

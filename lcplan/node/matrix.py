@@ -156,7 +156,7 @@ def _read_grid(grid: _Grid) -> tuple[Matrix | PeerMatrix | None, list[Diagnostic
                 grid.source,
             )
         )
-    gpus = tuple(sorted(int(name[3:]) for name in set(grid.devices) if re.fullmatch(r"GPU\d+", name)))
+    gpus = tuple(sorted({int(name[3:]) for name in grid.devices if re.fullmatch(r"GPU\d+", name)}))
     if len(gpus) > MAX_GPUS:
         return None, [error("too-many-gpus", f"a table of {len(gpus)} GPUs is not one machine", "", grid.source)]
     rows = _first_rows(grid, found)

@@ -194,15 +194,13 @@ def crossings(topology: Topology | None, gpus: Collection[int]) -> list[str]:
     for one, other in combinations(sorted(set(gpus) & by_index.keys()), 2):
         if island_of[one] == island_of[other]:
             continue
-        homes = topology.home(by_index[one]), topology.home(by_index[other])
-        reasons = [f"{topology.link(one, other)} link"] if topology.link(one, other) else []
-        if fast:
-            reasons.append("different NVLink islands")
-        if None not in homes and homes[0] != homes[1] and homes[0] and homes[1]:
-            reasons.append(f"{homes[0][0]} {homes[0][1]} to {homes[1][0]} {homes[1][1]}")
-        elif not fast:
-            continue
-        found.append(f"GPU{one}-GPU{other} ({', '.join(reasons)})")
+        here, there = topology.home(by_index[one]), topology.home(by_index[other])
+        reasons = ["different NVLink islands"] if fast else []
+        if here and there and here != there:
+            reasons.append(f"{here[0]} {here[1]} to {there[0]} {there[1]}")
+        if reasons:
+            path = [f"{topology.link(one, other)} link"] if topology.link(one, other) else []
+            found.append(f"GPU{one}-GPU{other} ({', '.join([*path, *reasons])})")
     return found
 
 

@@ -89,9 +89,11 @@ def _about_quads(topology: Topology, quads: list[Quad], all_islands: list[Island
     if topology.nics is not None and not fast and len(topology.gpus) > 1:
         yield _note("no-nvlink", "no NVLink between the GPUs: tensor parallelism goes over PCIe")
     sets = {island.gpus for island in joined}
+    sizes = [len(quad.gpus) for quad in quads]
+    uneven = len(set(sizes)) > 1 and len(topology.gpus) >= USUAL and not topology.unknown
     if len(quads) > 1 and sets == {quad.gpus for quad in quads}:
         yield _note("quads-are-islands", f"quads {names} are NVLink islands of their own")
-    elif len(quads) > 1 and len(joined) == 1 and len(joined[0].gpus) == len(topology.gpus):
+    elif len(quads) > 1 and not uneven and len(joined) == 1 and len(joined[0].gpus) == len(topology.gpus):
         message = f"NVLink joins all {len(topology.gpus)} GPUs: quads {names} are only a convention, by {word}"
         yield _note("quads-by-convention", message)
     for quad in quads:
@@ -107,8 +109,7 @@ def _about_quads(topology: Topology, quads: list[Quad], all_islands: list[Island
             if not nodes:
                 message = f"quad {quad.name} (GPUs {','.join(map(str, quad.gpus))}) spans CPUs of different places"
             yield warning("quad-spans-numa", message, hint)
-    sizes = [len(quad.gpus) for quad in quads]
-    if len(set(sizes)) > 1 and len(topology.gpus) >= USUAL and not topology.unknown:
+    if uneven:
         message = f"the GPUs split {'+'.join(map(str, sizes))} by {word}: there are no quads of equal size"
         yield warning("no-quads", message, "write the quads by hand, or use only layouts that fit each part")
 

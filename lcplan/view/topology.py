@@ -127,19 +127,22 @@ def _quad(quad: Quad) -> dict[str, Any]:
 
 
 def _gpu_table(topology: Topology, quads: Sequence[Quad]) -> Table:
+    """Return a row per GPU; columns of which no table says anything are left out."""
     owner = {gpu: quad.name for quad in quads for gpu in quad.gpus}
-    table = _table("GPU", "name", "memory", "bus id", "UUID", "NUMA", "CPUs", "quad")
-    for gpu in topology.gpus:
-        table.add_row(
-            str(gpu.index),
-            gpu.name or "?",
-            f"{gpu.memory_gib:.1f} GiB" if gpu.memory_gib else "?",
-            gpu.bus_id or "?",
-            gpu.uuid or "?",
-            format_cpus(gpu.numa) or "?",
-            gpu.cpus or "?",
-            owner.get(gpu.index, "row missing" if gpu.index in topology.unknown else "-"),
-        )
+    columns = {
+        "GPU": [str(gpu.index) for gpu in topology.gpus],
+        "name": [gpu.name for gpu in topology.gpus],
+        "memory": [f"{gpu.memory_gib:.1f} GiB" if gpu.memory_gib else "" for gpu in topology.gpus],
+        "bus id": [gpu.bus_id for gpu in topology.gpus],
+        "UUID": [gpu.uuid for gpu in topology.gpus],
+        "NUMA": [format_cpus(gpu.numa) for gpu in topology.gpus],
+        "CPUs": [gpu.cpus for gpu in topology.gpus],
+        "quad": ["row missing" if gpu.index in topology.unknown else owner.get(gpu.index, "") for gpu in topology.gpus],
+    }
+    known = {name: cells for name, cells in columns.items() if any(cells) or name in ("NUMA", "CPUs")}
+    table = _table(*known)
+    for row in zip(*known.values(), strict=True):
+        table.add_row(*(cell or "?" for cell in row))
     return table
 
 
