@@ -1,1 +1,1 @@
-""""""
+"""Doing what a plan says: the executor walks its operations and decides nothing."""

@@ -1,0 +1,71 @@
+"""The engines' own checks over all launches of a plan, with each model's config.json where it can be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lcplan.base.diagnostics import Diagnostic, Source
+from lcplan.plan.desired import server_spec
+from lcplan.plan.model import Launch
+from lcplan.recipe.expand import resolve_stack
+from lcplan.recipe.load import Recipes
+
+
+def lint(recipes: Recipes, launches: Sequence[Launch]) -> list[Diagnostic]:
+    """Return what the engines find wrong, each finding once."""
+    from lcplan.engine.lint import LintFacts
+    from lcplan.engine.lint import lint as engine_lint
+
+    found: dict[tuple[str, str, str], Diagnostic] = {}
+    for launch in launches:
+        stack = resolve_stack(recipes.data, launch.stack, launch.variant)
+        spec = server_spec(recipes, stack)
+        if spec.layout.split:
+            continue
+        container = launch.runtime == "docker"
+        docker = stack.get("docker", {})
+        model = recipes.data["models"][launch.model]
+        facts = LintFacts(
+            image=launch.image if launch.image else None,
+            ipc=docker.get("ipc") if container else "host",
+            shm_size=docker.get("shm_size"),
+            network=docker.get("network") if container else "host",
+            config=_config(model),
+            moe=model.get("moe"),
+            users_max=max((c.users for c in launch.cells), default=None),
+            source_of=_places(recipes, launch),
+        )
+        for one in engine_lint(spec, facts):
+            # Variants of one stack repeat what the stack itself says: the same finding at the same place is one.
+            found.setdefault((one.code, one.message if one.source is None else str(one.source), one.severity), one)
+    return list(found.values())
+
+
+def _config(model: Mapping[str, Any]) -> dict[str, Any] | None:
+    path = Path(model["config"]) if model.get("config") else Path(model["path"]) / "config.json"
+    try:
+        read = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _places(recipes: Recipes, launch: Launch) -> Callable[[str], Source | None]:
+    def place(what: str) -> Source | None:
+        path = what.split(".", 1)
+        if launch.variant:
+            over = ("stacks", launch.stack, "variants", launch.variant, *path)
+            if over in recipes.places:
+                return recipes.place(*over)
+        if path[0] == "image":
+            return recipes.place("engines", launch.engine, "image")
+        if ("stacks", launch.stack, *path) in recipes.places:
+            return recipes.place("stacks", launch.stack, *path)
+        if ("defaults", *path) in recipes.places:
+            return recipes.place("defaults", *path)
+        return recipes.place("stacks", launch.stack)
+
+    return place

@@ -1,0 +1,89 @@
+"""The measuring child of one launch: a process of its own that inherits nothing and ends when its stdin closes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from lcplan.apply.events import Sink
+
+_LINE_LIMIT = 64 * 1024 * 1024
+_END_S = 10.0
+
+
+class ChildDied(Exception):
+    """The measuring child ended before it gave a result."""
+
+
+class Child:
+    """A measuring child. One cell at a time; results are plain mappings (see lcplan.workload.child)."""
+
+    def __init__(self, process: asyncio.subprocess.Process, sink: Sink, run: str) -> None:
+        self._process = process
+        self._sink = sink
+        self._run = run
+
+    @classmethod
+    async def start(cls, job: Mapping[str, Any], log: str, sink: Sink) -> Child:
+        """Start a child for a job; what it writes to stderr goes to the file `log`."""
+        with open(log, "ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "lcplan.workload.child",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+                env=_clean_environment(), start_new_session=True, limit=_LINE_LIMIT,
+            )  # fmt: skip
+        child = cls(process, sink, str(job["run"]))
+        await child._send({"job": dict(job)})
+        return child
+
+    async def measure(self, request: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
+        """Return the result of one cell. Raises ChildDied, and TimeoutError after `deadline_s` wall seconds."""
+        await self._send({"measure": dict(request)})
+        async with asyncio.timeout(deadline_s):
+            while True:
+                event = await self._receive()
+                if event.get("event") == "result":
+                    return event
+                if event.get("event") == "error":
+                    raise ChildDied(str(event.get("sentence") or event.get("error") or "the measuring child gave up"))
+                if event.get("event") == "progress":
+                    self._sink({"event": "progress", "run": self._run, **{k: v for k, v in event.items() if k != "event"}})
+
+    async def close(self) -> None:
+        """End the child: its stdin closes, and after a short while it is killed."""
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            if self._process.returncode is None and self._process.stdin is not None:
+                self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_S)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            await self._process.stdin.drain()
+        except (ConnectionError, RuntimeError) as problem:
+            raise ChildDied(f"the measuring child ended: {problem}") from problem
+
+    async def _receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            status = await self._process.wait()
+            raise ChildDied(f"the measuring child ended with status {status}")
+        event: dict[str, Any] = json.loads(line)
+        return event
+
+
+def _clean_environment() -> dict[str, str]:
+    """Return what a Python process needs and nothing else: no proxies, no labels, no secrets."""
+    keep = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR", "SSL_CERT_FILE", "TZ")
+    return {key: os.environ[key] for key in keep if key in os.environ}

@@ -1,0 +1,99 @@
+"""Use cases around a plan: make one, and load one that may be applied."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lcplan.apply.snapshot import snapshot
+from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_errors
+from lcplan.plan import file
+from lcplan.plan.build import Wanted, build
+from lcplan.apply.lint import lint
+from lcplan.plan.model import Plan
+from lcplan.plan.stale import staleness
+from lcplan.record import state as states
+from lcplan.recipe.load import Recipes, load
+
+_GIT_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A plan that may be applied."""
+
+    plan: Plan
+    id: str
+    recipes: Recipes
+    lineage: str | None
+    shown: str
+
+
+def make_plan(
+    paths: Sequence[Path],
+    root: Path,
+    *,
+    variables: Mapping[str, str],
+    runtime: str | None = None,
+    target: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    replace: Sequence[str] = (),
+) -> tuple[Plan, list[Diagnostic]]:
+    """Return the plan of recipes against a state directory, and warnings. Raises LcplanError with every error."""
+    recipes = load(paths, variables)
+    recorded, found = snapshot(root, runtime == "sim")
+    wanted = Wanted(runtime, target, exclude, replace, lint=lint)
+    plan, warnings = build(recipes, recorded, wanted)
+    if plan.changes:
+        plan.commit, plan.dirty = source_of(paths)
+    return plan, [*found, *warnings]
+
+
+def load_plan(path: Path, root: Path, variables: Mapping[str, str]) -> Ready:
+    """Return a plan file that still holds. Raises LcplanError with every reason why it does not."""
+    plan, plan_id = read_plan(path)
+    given = {name: _text(value) for name, value in plan.variables.items()} | dict(variables)
+    recipes = load([Path(root_) for root_ in plan.roots], given)
+    state, _ = states.load(root)
+    simulated = plan.runtime == "sim"
+    applied = state.partition(simulated).plans if state else []
+    found = staleness(plan, plan_id, str(path), recipes, state.lineage if state else None, applied)
+    if has_errors(found):
+        raise LcplanError(*found)
+    return Ready(plan, plan_id, recipes, state.lineage if state else None, str(path))
+
+
+def read_plan(path: Path) -> tuple[Plan, str]:
+    """Return a plan file's plan and id, stale or not. Raises LcplanError when there is no whole plan in it."""
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        raise fail("no-plan", f"cannot read the plan: {problem.strerror}", "make one with `lcplan plan recipes/`",
+                   Source(str(path))) from problem  # fmt: skip
+    return file.parse(raw, str(path))
+
+
+def source_of(paths: Sequence[Path]) -> tuple[str | None, bool | None]:
+    """Return the last commit that touched the recipe folders, and whether they are dirty; None outside git."""
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    names = [str(p.resolve()) for p in paths]
+    commit = _git(folder, "log", "-1", "--format=%H", "--", *names)
+    if not commit:
+        return None, None
+    status = _git(folder, "status", "--porcelain", "--", *names)
+    return commit, bool(status)
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        ran = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=_GIT_LIMIT_S,
+                             check=False, stdin=subprocess.DEVNULL)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

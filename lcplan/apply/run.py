@@ -1,0 +1,96 @@
+"""The use case `apply`: lock, recover, check, execute; and `destroy`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lcplan.apply.events import Sink
+from lcplan.apply.executor import Executor, Outcome
+from lcplan.apply.journal import Journal
+from lcplan.apply.prepare import Ready, load_plan
+from lcplan.apply.recover import recover, stop_orphans
+from lcplan.apply.steps import Settings
+from lcplan.plan.model import Plan
+from lcplan.record import lock
+from lcplan.record import state as states
+
+
+def apply(
+    plan_path: Path, root: Path, *, variables: Mapping[str, str], rehearsal: bool, speed: float, wait: bool, sink: Sink
+) -> Outcome:
+    """Apply a plan file and return what became of it. Raises LcplanError when it may not be applied."""
+    with lock.hold(root, "lcplan apply", wait):
+        recover(root, sink)
+        ready = load_plan(plan_path, root, variables)
+        if not ready.plan.changes:
+            return Outcome()
+        return _execute(ready, root, rehearsal or ready.plan.runtime == "sim", speed, sink)
+
+
+def destroy(root: Path, wait: bool, sink: Sink) -> list[str]:
+    """End everything that runs under this lineage's labels; return the runs that were ended or sealed."""
+    with lock.hold(root, "lcplan destroy", wait):
+        return [*recover(root, sink), *stop_orphans(root, sink)]
+
+
+def done_cells(plan: Plan, root: Path, simulated: bool) -> set[str]:
+    """Return the fingerprints of cells that need not be measured: recorded as done since the plan was made."""
+    state, _ = states.load(root)
+    if state is None:
+        return set()
+    cells = state.partition(simulated).cells
+    done = set()
+    for cell in plan.cells:
+        found = cells.get(cell.fingerprint)
+        if found is None or found.status != "done":
+            continue
+        # A cell that the plan measures again although it is recorded counts only when another run has it now.
+        if cell.recorded is None or found.run != cell.recorded:
+            done.add(cell.fingerprint)
+    return done
+
+
+def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink) -> Outcome:
+    state, _ = states.load(root)
+    if state is None:
+        state = states.new()
+        states.save(root, state)
+    settings = Settings(
+        root, state.lineage, ready.id, ready.shown, rehearsal, speed,
+        {name: Path(name).read_bytes() for name in ready.recipes.blobs}, ready.recipes.blobs,
+    )  # fmt: skip
+    done = done_cells(ready.plan, root, rehearsal)
+    journal = Journal(root, ready.id, "sim" if rehearsal else "real")
+    executor = Executor(ready.plan, settings, journal, sink, done)
+    finished = False
+    try:
+        outcome = asyncio.run(_with_signals(executor))
+        finished = True
+        return outcome
+    finally:
+        journal.close(finished)
+
+
+async def _with_signals(executor: Executor) -> Outcome:
+    with _handlers(executor):
+        return await executor.run()
+
+
+@contextlib.contextmanager
+def _handlers(executor: Executor) -> Iterator[None]:
+    """Ctrl-C once: finish the cell; twice, or SIGTERM: stop now. Handlers are removed again."""
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGINT: executor.interrupt, signal.SIGTERM: executor.terminate, signal.SIGHUP: executor.terminate}
+    for number, handler in wanted.items():
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in wanted:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(number)

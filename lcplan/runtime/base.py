@@ -1,0 +1,79 @@
+"""What a runtime is told and what it answers. Handles are plain JSON, so that a journal can keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+LABEL_RUN = "LCPLAN_RUN"
+LABEL_LINEAGE = "LCPLAN_LINEAGE"
+
+Handle = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """One server to start. `argv` has no hole left; `secrets` maps a variable to the caller's variable it is read from.
+
+    `folder` is the run's staging folder: the server writes `server.log` there by itself, never through a pipe.
+    """
+
+    run: str
+    lineage: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    folder: Path
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    gpus: Sequence[str] = ()
+    cpus: str | None = None
+    port: int = 0
+    speed: float = 200.0
+    header: Sequence[str] = ()
+
+    @property
+    def log(self) -> Path:
+        """The server's log file."""
+        return self.folder / "server.log"
+
+    @property
+    def script(self) -> Path:
+        """The command that is executed and kept."""
+        return self.folder / "cmd.sh"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A server that carries lcplan's labels."""
+
+    run: str
+    lineage: str
+    handle: Handle
+    what: str
+
+
+class Runtime(Protocol):
+    """How servers are started. Methods block; callers put them in threads."""
+
+    name: str
+
+    def script(self, start: Start) -> str:
+        """Return the text of cmd.sh."""
+        ...
+
+    def start(self, start: Start) -> Handle:
+        """Start the server and return its handle. Raises LcplanError when nothing could be started."""
+        ...
+
+    def exited(self, handle: Handle) -> int | None:
+        """Return the exit status of the server, None while it runs; -1 when it is gone and the status is not known."""
+        ...
+
+    def stop(self, handle: Handle, grace_s: float) -> None:
+        """End the server and everything it started: politely, then by force after `grace_s` seconds."""
+        ...
+
+    def find(self, lineage: str | None) -> list[Found]:
+        """Return what runs under lcplan's labels, of one lineage or of any."""
+        ...
