@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 # kind of engine -> (folder, prefix of the file names)
-FOLDERS = {"vllm": ("vllm", ""), "sglang": ("sglang", ""), "vllm-bench-serve": ("vllm", "bench-serve-")}
+FOLDERS = {
+    "vllm": ("vllm", ""),
+    "sglang": ("sglang", ""),
+    "vllm-bench-serve": ("vllm", "bench-serve-"),
+    "vllm-router": ("vllm", "router-"),
+}
 
 
 _JSON = re.compile(r"config$|-args$|kwargs$|overrides$|params$")
@@ -68,8 +73,8 @@ class Catalogue:
         self.engine = engine
         self.version = version
         self.exact = exact
-        # vLLM's parser turns underscores into dashes before the first dot, SGLang's does not (each table's notes).
-        self.underscores = engine.startswith("vllm")
+        # vLLM's parser turns underscores into dashes before the first dot, the others do not (each table's notes).
+        self.underscores = engine in ("vllm", "vllm-bench-serve")
         self._entries = {entry["flag"]: entry for entry in entries if entry["kind"] != "positional"}
         self._options: dict[str, str] = {}  # every option string -> the flag's own
         self._negatives: dict[str, str] = {}
@@ -137,7 +142,7 @@ class Catalogue:
 def load(engine: str, version: str | None) -> Catalogue:
     """Return the catalogue of an engine version, else of the nearest version with `exact` False.
 
-    Engines whose flags are not known (`openai`, `vllm-router`) give an empty catalogue. No version: the newest one.
+    An engine whose flags are not known (`openai`) gives an empty catalogue. No version: the newest one.
     """
     if engine not in FOLDERS:
         return Catalogue(engine, version or "", exact=False, entries=())
