@@ -20,6 +20,7 @@ from lcplan.node.cpulist import format_cpus, parse_cpus, split_cpus
 from lcplan.node.declared import check_node
 from lcplan.node.detect import detect, observe
 from lcplan.node.model import Topology, crossings, degraded, groups, islands
+from lcplan.node.nodefile import declaration
 from lcplan.node.quads import findings, propose_quads
 from lcplan.view.topology import topology_json, topology_text
 
@@ -174,6 +175,15 @@ def test_declared_node(changes: dict[str, Any], code: str) -> None:
     machine = topology("T19", extra="NUMA node0 CPU(s): 0-47,96-143\nNUMA node1 CPU(s): 48-95,144-191\n")
     assert check_node(NODE, machine) == []
     assert code in codes(check_node(declared(**changes), machine))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_what_is_proposed_is_a_sound_declaration(name: str) -> None:
+    found = topology(name)
+    declared = declaration(found, propose_quads(found))
+    indices = [gpu for quad in declared["quads"].values() for gpu in quad["gpus"]]
+    if indices == list(range(len(indices))):
+        assert check_node(declared, found) == []
 
 
 def test_declared_node_alone_and_against_a_smaller_machine() -> None:

@@ -21,10 +21,10 @@ _WORDS = re.compile(
 _NAME = re.compile(r"[A-Za-z][\w.-]*\d[\w.-]*")
 _CELL = re.compile(
     r"(?P<self>X(?!GMI))|(?P<link>NV\d{1,2}|NODE|SYS|SOC|PIX|PXB|PHB|XGMI|PCIE)|(?P<none>N/A)"
-    r"|(?P<peer>CNS|GNS|TNS|NS|OK|DR|U(?![A-Za-z]))|(?P<list>\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*(?![\d-]))"
+    r"|(?P<peer>CNS|GNS|TNS|NS|OK|DR|U(?![A-Za-z]))|(?P<list>\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*,?(?![\d-]))"
 )
 _LIST = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*")
-_LOOSE_COMMA = re.compile(r"(?<=\d)[ \t]*,[ \t]*(?=\d)")
+_LOOSE_COMMA = re.compile(r"(\d{1,6}), (?=(\d{1,6}))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ def split_cells(text: str, usual: frozenset[str]) -> list[Cell]:
     `usual` are the NV# cells that stand apart somewhere in the text: they decide how `NV180-31` is cut.
     """
     cells: list[Cell] = []
-    for word in _LOOSE_COMMA.sub(",", text).split():
+    # a blank in a list is no blank between columns as long as the numbers ascend
+    joined = _LOOSE_COMMA.sub(lambda m: f"{m[1]}," if int(m[1]) < int(m[2]) else m[0], text)
+    for word in joined.split():
         at = 0
         while at < len(word):
             found = _CELL.match(word, at)

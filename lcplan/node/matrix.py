@@ -234,6 +234,10 @@ def _places(label: str, cells: list[Cell], devices: list[str]) -> dict[str, Cell
 def _affinities(gpu: int, cells: list[Cell], columns: list[str], source: Source, found: list[Diagnostic]) -> Row:
     values = split_affinities(cells[len(_link_cells(cells)) :], columns)
     lists: dict[str, frozenset[int]] = {}
+    if values.get(AFFINITIES[0], "").endswith(","):
+        values[AFFINITIES[0]] = values[AFFINITIES[0]].rstrip(",")
+        hint = "nvidia-smi cuts long lists: give lscpu or numactl -H too"
+        found.append(warning("incomplete-table", f"the CPU list of GPU{gpu} is cut", hint, source))
     for name in AFFINITIES[:2]:
         try:
             lists[name] = parse_cpus(values.get(name, ""))

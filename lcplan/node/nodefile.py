@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from lcplan.base.diagnostics import fail, has_errors
 from lcplan.node.model import Quad, Topology
@@ -21,9 +22,8 @@ def node_recipe(topology: Topology, quads: Sequence[Quad], name: str) -> str:
         raise fail("node-not-written", "the tables contradict each other", "solve the errors first", wrong[0].source)
     if not quads or topology.unknown:
         raise fail("node-not-written", "the tables don't show all GPUs", "give a whole `nvidia-smi topo -m`")
-    models = sorted({gpu.name for gpu in topology.gpus} - {""})
-    sizes = [gpu.memory_gib for gpu in topology.gpus if gpu.memory_gib]
-    if not models or not sizes:
+    gpu = declaration(topology, quads)["gpu"]
+    if not gpu["model"] or not gpu["memory_gib"]:
         hint = "give `nvidia-smi --query-gpu=index,uuid,name,memory.total,pci.bus_id --format=csv` too"
         raise fail("node-not-written", "model and memory of the GPUs are not known", hint)
     lines = [
@@ -31,12 +31,34 @@ def node_recipe(topology: Topology, quads: Sequence[Quad], name: str) -> str:
         "",
         "nodes:",
         f"  {name}:",
-        f"    gpu: {{model: {_text(' + '.join(models))}, memory: {min(sizes):.1f}GiB, count: {len(topology.gpus)}}}",
+        f"    gpu: {{model: {_text(gpu['model'])}, memory: {gpu['memory_gib']:.1f}GiB, count: {gpu['count']}}}",
         "    quads:",
     ]
     for quad in quads:
         lines += _quad(quad)
     return "\n".join(lines) + "\n"
+
+
+def declaration(topology: Topology, quads: Sequence[Quad]) -> dict[str, Any]:
+    """Return the machine as `check_node` takes a declared one, for planning on a machine that one doesn't have.
+
+    `model` and `memory_gib` are None when no table says them.
+    """
+    sizes = [gpu.memory_gib for gpu in topology.gpus if gpu.memory_gib]
+    model = " + ".join(sorted({gpu.name for gpu in topology.gpus} - {""}))
+    return {
+        "gpu": {"model": model or None, "memory_gib": min(sizes, default=None), "count": topology.gpu_count or 0},
+        "quads": {
+            quad.name: {
+                "gpus": list(quad.gpus),
+                "numa": list(quad.numa),
+                "cpus": quad.cpus,
+                "ports": quad.ports,
+                "uuids": list(quad.uuids),
+            }
+            for quad in quads
+        },
+    }
 
 
 def safe_name(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lcplan.base.diagnostics import Diagnostic
 from lcplan.node.cpulist import format_cpus
 from lcplan.node.model import Gpu, Quad, Topology, degraded, groups, islands
+from lcplan.node.nodefile import declaration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,7 @@ def topology_json(topology: Topology, quads: Sequence[Quad], findings: Sequence[
             {"socket": s.index, "numa": list(s.numa), "cpus": format_cpus(s.cpus), "gpus": list(s.gpus)}
             for s in topology.sockets
         ],
-        "quads": {quad.name: _quad(quad) for quad in quads},
+        "quads": declaration(topology, quads)["quads"],
         "findings": [finding.as_json() for finding in findings],
         "diagnostics": [diagnostic.as_json() for diagnostic in topology.diagnostics],
     }
@@ -113,16 +114,6 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
         "numa": list(gpu.numa) or None,
         "cpus": gpu.cpus or None,
         "mig": gpu.mig,
-    }
-
-
-def _quad(quad: Quad) -> dict[str, Any]:
-    return {
-        "gpus": list(quad.gpus),
-        "numa": list(quad.numa),
-        "cpus": quad.cpus,
-        "ports": quad.ports,
-        "uuids": list(quad.uuids),
     }
 
 
