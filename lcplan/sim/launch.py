@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lcplan.base.diagnostics import Diagnostic
 from lcplan.engine.catalogue import load
 from lcplan.sim import faults, profiles
 
 VERSIONS = {"vllm": "0.31.0", "sglang": "0.5.21"}
 _FORMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "vllm": (("vllm", "serve"), ("-m", "vllm.entrypoints.openai.api_server"), ("-m", "vllm.entrypoints.cli.main", "serve")),
+    "vllm": (
+        ("vllm", "serve"),
+        ("-m", "vllm.entrypoints.openai.api_server"),
+        ("-m", "vllm.entrypoints.cli.main", "serve"),
+    ),
     "sglang": (("-m", "sglang.launch_server"), ("sglang", "serve")),
 }
 
@@ -21,11 +26,10 @@ _FORMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 class StartFailure(Exception):
     """The engine does not start: what it prints on stderr, and its exit status."""
 
-    def __init__(self, text: str, status: int, *, failed: str = "") -> None:
+    def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.text = text
         self.status = status
-        self.failed = failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +83,24 @@ def read(argv: Sequence[str], env: Mapping[str, str], fault_text: str = "", pool
     errors = [p for p in parsed.problems if p.severity == "error"]
     surplus = parsed.positionals[1:] if kind == "vllm" else parsed.positionals
     if errors or surplus:
-        raise StartFailure(_usage(kind, program, tokens, parsed.unknown, surplus, errors), 2, failed="bad_flag")
+        raise StartFailure(_usage(kind, program, tokens, parsed.unknown, surplus, errors), 2)
     flags = parsed.flags
     model = str(flags.get("model") or flags.get("model-path") or next(iter(parsed.positionals), ""))
     if not model:
         missing = "--model-path/--model" if kind == "sglang" else "model_tag"
-        raise StartFailure(f"{program}: error: the following arguments are required: {missing}", 2, failed="bad_flag")
+        name = "sglang serve" if kind == "sglang" else program
+        raise StartFailure(f"{name}: error: the following arguments are required: {missing}", 2)
     return _launch(kind, program, model, flags, env, fault_text, pool)
 
 
 def _launch(
-    kind: str, program: str, model: str, flags: Mapping[str, Any], env: Mapping[str, str], fault_text: str, pool: int | None
+    kind: str,
+    program: str,
+    model: str,
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    fault_text: str,
+    pool: int | None,
 ) -> Launch:
     config = _config(model)
     profile = profiles.resolve(model, config)
@@ -151,29 +162,36 @@ def _engine(argv: Sequence[str]) -> tuple[str, str, list[str]]:
                 if head == form:
                     return kind, _program(kind, form), words[at + len(form) :]
     raise StartFailure(
-        "lcplan sim: error: no vLLM or SGLang command line (vllm serve MODEL ..., python -m sglang.launch_server ...)", 2
+        "lcplan sim: error: no vLLM or SGLang command line (vllm serve MODEL ..., python -m sglang.launch_server ...)",
+        2,
     )
 
 
 def _program(kind: str, form: Sequence[str]) -> str:
-    if kind == "sglang":
-        return "sglang serve"
-    return {"vllm": "vllm", "vllm.entrypoints.openai.api_server": "api_server.py"}.get(form[-1 if "serve" not in form else 0], "main.py")
+    """The name that argparse shows for a form of the command, `vllm` for the console script."""
+    names = {"vllm.entrypoints.openai.api_server": "api_server.py", "vllm.entrypoints.cli.main": "main.py"}
+    return form[1] if kind == "sglang" else names.get(form[1], "vllm")
 
 
 def _usage(
-    kind: str, program: str, tokens: Sequence[str], unknown: Sequence[str], surplus: Sequence[str], errors: Sequence[Any]
+    kind: str,
+    program: str,
+    tokens: Sequence[str],
+    unknown: Sequence[str],
+    surplus: Sequence[str],
+    errors: Sequence[Diagnostic],
 ) -> str:
-    usage = "usage: sglang serve [-h] --model-path MODEL_PATH ..." if kind == "sglang" else f"usage: {program} [-h] [-v] ..."
-    spelled = [word for word in tokens if word.split("=")[0].lstrip("-") in unknown and word.startswith("-")]
-    for word in list(spelled):
-        after = tokens[tokens.index(word) + 1 :]
-        if after and "=" not in word and not after[0].startswith("-"):
-            spelled.insert(spelled.index(word) + 1, after[0])
+    """What argparse prints; SGLang calls itself `sglang serve` however it was started."""
+    name = "sglang serve" if kind == "sglang" else program
+    spelled: list[str] = []
+    for at, word in enumerate(tokens):
+        if word.startswith("-") and word.split("=")[0].lstrip("-") in unknown:
+            after = tokens[at + 1 : at + 2]
+            spelled += [word] if "=" in word or not after or after[0].startswith("-") else [word, *after]
     if spelled or surplus:
-        return f"{usage}\n{program}: error: unrecognized arguments: {' '.join([*spelled, *surplus])}"
-    name = "vllm serve" if kind == "vllm" and program == "vllm" else program
-    return f"{usage}\n{name}: error: argument {errors[0].message}"
+        return f"usage: {name} [-h] ...\n{name}: error: unrecognized arguments: {' '.join([*spelled, *surplus])}"
+    name = "vllm serve" if name == "vllm" else name
+    return f"usage: {name} [-h] ...\n{name}: error: argument {errors[0].message}"
 
 
 def _config(model: str) -> Mapping[str, Any] | None:

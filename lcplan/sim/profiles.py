@@ -76,7 +76,9 @@ def resolve(path: str, config: Mapping[str, Any] | None) -> Profile:
     return _generic(name, config or {})
 
 
-def _calibrated(tokens: int, ttft_s: float, decode_ms: float, *, linear_us: float, step_ms: float, each_ms: float) -> Speed:
+def _calibrated(
+    tokens: int, ttft_s: float, decode_ms: float, *, linear_us: float, step_ms: float, each_ms: float
+) -> Speed:
     """The speed with which a lone prompt of that many tokens has its first token after ttft_s, then decode_ms a token."""
     linear = linear_us * 1e-6
     square = (ttft_s - REQUEST_S - linear * tokens) / tokens**2
@@ -135,7 +137,9 @@ def _shape(config: Mapping[str, Any]) -> _Shape:
     attention = hidden * head * (2 * heads + 2 * kv_heads)
     experts = int(text.get("num_experts") or text.get("n_routed_experts") or text.get("num_local_experts") or 0)
     used = int(text.get("num_experts_per_tok") or 0) + int(text.get("n_shared_experts") or 0)
-    one = 3 * hidden * int((text.get("moe_intermediate_size") if experts else None) or text.get("intermediate_size") or 0)
+    one = (
+        3 * hidden * int((text.get("moe_intermediate_size") if experts else None) or text.get("intermediate_size") or 0)
+    )
     embedding = 2 * int(text.get("vocab_size") or 0) * hidden
     total = embedding + layers * (attention + one * max(1, experts))
     active = embedding / 2 + layers * (attention + one * max(1, used))

@@ -30,6 +30,8 @@ class Sequence:
     output: int
     arrived: float
     output_ids: bytes = b""
+    reason: str = "length"
+    streaming: bool = False
     salt: str = ""
     order: str = ""
     follows: bool = False
@@ -48,6 +50,7 @@ class Sequence:
     ends: int = 0
     taken: int = 0
     told: bool = False
+    kv_usage: float = 0.0
     stamps: list[float] = field(default_factory=list)
 
     @property
@@ -220,6 +223,7 @@ class Rank:
         assert seq.node is not None
         seq.first = now
         seq.node, seq.reserved = self.pool.commit(seq.prompt, seq.node, seq.reserved, seq.salt)
+        seq.kv_usage = self.pool.used / max(1, self.pool.capacity)
         self.watch.first(self, seq, now)
         if seq.output <= 1:
             self._end(seq, now)

@@ -30,7 +30,9 @@ WORDS = tuple(
     ).split()
 )
 _IDS = {word: FIRST_WORD + at for at, word in enumerate(WORDS)}
-_PIECE = re.compile("(?:" + "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True)) + r")(?![^\W\d_])|.", re.DOTALL)
+_PIECE = re.compile(
+    "(?:" + "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True)) + r")(?![^\W\d_])|.", re.DOTALL
+)
 
 
 def encode(text: str) -> list[int]:
