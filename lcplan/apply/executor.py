@@ -75,9 +75,7 @@ class Executor:
             steps.setdefault(operation.launch, []).append(operation)
         launches = {one.id: one for one in self.plan.launches if one.id in steps}
         ended = {name: asyncio.Event() for name in launches}
-        self.sink({"event": "start", "version": VERSION, "launches": [
-            {"launch": n, "cells": sum(o.op == "measure" for o in steps[n]), "seconds": launches[n].seconds,
-             "quads": list(launches[n].placement.quads) if launches[n].placement else []} for n in launches]})  # fmt: skip
+        self.sink({"event": "start", "version": VERSION, "launches": [_row(one) for one in launches.values()]})
 
         async def task(name: str) -> None:
             try:
@@ -169,3 +167,12 @@ class Executor:
             self.outcome.runs.append(run.run)
         if failed is not None:
             self.outcome.sentences.append(f"{run.launch.id}: {failed.sentence}")
+
+
+def _row(launch: Launch) -> dict[str, Any]:
+    return {
+        "launch": launch.id,
+        "cells": sum(cell.action in ("+", "~") for cell in launch.cells),
+        "seconds": launch.seconds,
+        "quads": list(launch.placement.quads) if launch.placement else [],
+    }

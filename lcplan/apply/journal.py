@@ -106,9 +106,9 @@ def _take(made: Unfinished, entry: dict[str, Any]) -> None:
         made.plan, made.mode = entry.get("plan", made.plan), entry.get("mode", made.mode)
         return
     if op == "run" and phase == "begin":
-        made.runs[run] = Launched(run, entry["launch"], entry["context"])
+        made.runs[str(run)] = Launched(str(run), entry["launch"], entry["context"])
         return
-    launched = made.runs.get(run or "")
+    launched = made.runs.get(str(run))
     if launched is None:
         return
     if op == "launch" and phase == "end":

@@ -52,7 +52,7 @@ class Child:
                 if event.get("event") == "error":
                     raise ChildDied(str(event.get("sentence") or event.get("error") or "the measuring child gave up"))
                 if event.get("event") == "progress":
-                    self._sink({"event": "progress", "run": self._run, **{k: v for k, v in event.items() if k != "event"}})
+                    self._sink({**event, "run": self._run})
 
     async def close(self) -> None:
         """End the child: its stdin closes, and after a short while it is killed."""

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lcplan.apply.lint import lint
 from lcplan.apply.snapshot import snapshot
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_errors
 from lcplan.plan import file
 from lcplan.plan.build import Wanted, build
-from lcplan.apply.lint import lint
 from lcplan.plan.model import Plan
 from lcplan.plan.stale import staleness
-from lcplan.record import state as states
 from lcplan.recipe.load import Recipes, load
+from lcplan.record import state as states
 
 _GIT_LIMIT_S = 5.0
 

@@ -1,4 +1,4 @@
-"""What a killed apply left: servers are ended, what was measured is sealed, the rest is noted as interrupted or not run.
+"""What a killed apply left: servers are ended, what was measured is sealed, the rest is noted as not measured.
 
 Only what carries this lineage's labels is touched. A finished cell is never measured again.
 """

@@ -312,8 +312,10 @@ class LaunchRun:
             await self._child.close()
             self._child = None
             died = dead in finished
-            self._result(cell, "failed" if died else "interrupted", "server_died" if died else "interrupted",
-                         "the server died while the cell was measured" if died else "stopped while it was measured")  # fmt: skip
+            if died:
+                self._result(cell, "failed", "server_died", "the server died while the cell was measured")
+            else:
+                self._result(cell, "interrupted", "interrupted", "the apply was stopped while the cell was measured")
         except (ChildDied, TimeoutError) as problem:
             if self._child is not None:
                 await self._child.close()
@@ -386,9 +388,9 @@ class LaunchRun:
             facts = self._log.facts()
             self.facts["log"], self.facts["choices"] = facts.as_json(), dict(facts.choices)
             found = classify_exit(facts, exit_code)
-            if facts.failure or not reason:
-                reason, hint = found.reason, found.hint
-                sentence = f"{sentence}: {found.sentence}" if found.sentence else sentence
+            if found is not None and (facts.failure or not reason):
+                reason, hint = found.kind, found.hint
+                sentence = f"{sentence}: {found.sentence}"
             if facts.last_error and facts.last_error not in sentence:
                 sentence += f" ({facts.last_error.strip()[:300]})"
         return StepFailed(reason or "server_died", sentence, hint)

@@ -86,8 +86,8 @@ def _tokens(catalogue: Catalogue, flag: Flag, negated: bool, value: Any) -> list
 
 
 def _written(flag: Flag, typed: Any, value: Any) -> Any:
-    """A number that came as text keeps its digits (`0.90`); sizes become plain integers."""
-    return value if isinstance(value, str) and flag.type == "float" else typed
+    """A number keeps its digits as written (`0.90`, from text or from a recipe); sizes become plain integers."""
+    return str(value) if isinstance(value, (str, float)) and flag.type == "float" else typed
 
 
 def _unknown(word: str, value: Any) -> list[str]:

@@ -121,7 +121,7 @@ def _estimate(recipes: Recipes, launch: Launch) -> None:
 def _summary(
     launches: Sequence[Launch], cells: Sequence[Cell], todo: Sequence[Launch], times: Schedule
 ) -> dict[str, Any]:
-    count = {action: 0 for action in ("+", "~", "=", "!")}
+    count = dict.fromkeys(("+", "~", "=", "!"), 0)
     for cell in cells:
         count[cell.action] += 1
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from lcplan.plan.model import Cell, Launch, Snapshot
@@ -17,7 +17,7 @@ _AGAIN = {
 }
 
 
-def compare(launches: list[Launch], recorded: Snapshot, replace: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+def compare(launches: list[Launch], recorded: Snapshot, replace: Set[str] = frozenset()) -> None:
     """Set action and reason of every cell and launch. `replace` holds fingerprints to measure again regardless."""
     by_slot: dict[tuple[str, str | None, str], str] | None = None
     for launch in launches:

@@ -22,8 +22,8 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
     """Return launches and cells in declared order. Errors are appended to `problems`.
 
     Cells share a launch when all that decides their engine's behaviour is equal; a repeat is a launch of its own unless
-    it is declared `within: launch`. Equal cells are one cell, listed with all their experiments. `runtime` overrides the
-    runtime of every launch.
+    it is declared `within: launch`. Equal cells are one cell, listed with all their experiments. `runtime` overrides
+    the runtime of every launch.
     """
     launches: dict[tuple[str, int], Launch] = {}
     cells: dict[str, Cell] = {}
@@ -51,7 +51,8 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
                 name = point.name if repeat == 1 else f"{point.name}.r{repeat}"
                 cell = Cell(
                     name, fingerprint, launch.id, [wish.experiment], wish.stack, wish.variant, point.workload,
-                    point.kind, point.axes, point.definition, repeat, point.length, point.users, sources[wish.experiment, item],
+                    point.kind, point.axes, point.definition, repeat, point.length, point.users,
+                    sources[wish.experiment, item],
                     blocks=settings.get("on_capacity") == "block",
                 )  # fmt: skip
                 twin = names.setdefault((launch.id, name), cell)

@@ -39,27 +39,22 @@ def decode_seconds(tokens: int, users: int) -> float:
 
 def cell_seconds(kind: str, d: Mapping[str, Any], engines: int) -> float:
     """Return seconds for one cell on `engines` ranks that share its users."""
-    ranks = max(1, engines)
+    ranks, total = max(1, engines), CELL_S
     if kind == "needle":
         return CELL_S + len(d["depths"]) * (prefill_seconds(d["prompt"]) + decode_seconds(d["output"], 1))
     if kind == "oneshot":
         return CELL_S + prefill_seconds(d["prompt"]) + decode_seconds(d["output"], 1)
     if kind == "ramp":
-        users, before, total = d["conversations"], 0, CELL_S
+        users, before = int(d["conversations"]), 0
         for length in d["turns"]:
             total += users * prefill_seconds(length - before, before) + decode_seconds(d["output"], users)
             before = length
         return total
-    users = d["users"]
+    users = int(d["users"])
     waves = -(-users // ranks)
     if kind == "agent":
-        first = prefill_seconds(d["history"]) * waves
         turn = prefill_seconds(d["new"] + d["output"], d["history"]) * waves + decode_seconds(d["output"], users)
-        return CELL_S + first + d["turns"] * turn
-    requests = max(d["requests"]["per_user"] * users, d["requests"].get("min", 1)) if kind == "sweep" else users
-    rounds = requests / users
-    return (
-        CELL_S
-        + prefill_seconds(d["prompt"]) * requests / min(ranks, users)
-        + rounds * decode_seconds(d["output"], users)
-    )
+        return total + prefill_seconds(d["history"]) * waves + int(d["turns"]) * turn
+    requests = int(max(d["requests"]["per_user"] * users, d["requests"].get("min", 1))) if kind == "sweep" else users
+    total += prefill_seconds(d["prompt"]) * requests / min(ranks, users)
+    return total + requests / users * decode_seconds(d["output"], users)

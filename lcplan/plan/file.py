@@ -105,7 +105,7 @@ def _launch(one: Launch) -> dict[str, Any]:
     return made
 
 
-_LAUNCH_KEYS = tuple(name for name in Launch.__slots__ if name not in ("cells", "argv", "placement"))  # type: ignore[attr-defined]
+_LAUNCH_KEYS = tuple(name for name in Launch.__slots__ if name not in ("cells", "argv", "placement"))
 
 
 def _cell(one: Cell) -> dict[str, Any]:
@@ -131,6 +131,11 @@ def _cell(one: Cell) -> dict[str, Any]:
     }
 
 
+def _placement(kept: dict[str, Any]) -> Placement:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+    return Placement(**fields)
+
+
 def _plan(content: dict[str, Any]) -> Plan:
     cells = [Cell(name=c["cell"], **{k: v for k, v in c.items() if k != "cell"}) for c in content["cells"]]
     by_launch: dict[str, list[Cell]] = {}
@@ -148,10 +153,7 @@ def _plan(content: dict[str, Any]) -> Plan:
         launch = Launch(**fields, after=tuple(one["after"]), cells=by_launch.get(one["id"], []))
         launch.argv = argv.get(launch.id, [])
         if one["placement"] is not None:
-            p = one["placement"]
-            launch.placement = Placement(
-                **{k: tuple(v) if isinstance(v, list) else v for k, v in p.items()}
-            )
+            launch.placement = _placement(one["placement"])
         launches.append(launch)
     return Plan(
         lineage=content["lineage"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lcplan.plan.model import Launch, Operation
 
@@ -37,11 +38,11 @@ def _of(launch: Launch) -> Iterator[Operation]:
             for cell in launch.cells:
                 if cell.action in ("+", "~"):
                     name = f"{launch.id}/measure/{cell.name}"
-                    detail = {"cell": cell.name, "fingerprint": cell.fingerprint}
-                    yield Operation(name, step, launch.id, before, detail)
+                    what = {"cell": cell.name, "fingerprint": cell.fingerprint}
+                    yield Operation(name, step, launch.id, before, what)
                     before = (name,)
             continue
         name = f"{launch.id}/{step}"
-        detail = {"argv": launch.argv, "env": launch.env} if step == "launch" else {}
+        detail: dict[str, Any] = {"argv": launch.argv, "env": launch.env} if step == "launch" else {}
         yield Operation(name, step, launch.id, before, detail)
         before = (name,)

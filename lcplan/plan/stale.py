@@ -41,12 +41,10 @@ def _reasons(
         yield stale(f"the plan was made at serial {plan.serial}, the state is only at serial {len(applied)}")
     if plan.recipes != recipes.parsed:
         moved = sorted(
-            name
-            for name in {*plan.blobs, *recipes.blobs}
-            if plan.blobs.get(name) != recipes.blobs.get(name)
+            name for name in {*plan.blobs, *recipes.blobs} if plan.blobs.get(name) != recipes.blobs.get(name)
         )
-        yield stale(f"the recipes changed: the plan was made from {plan.recipes[:12]}, they are {recipes.parsed[:12]} now "
-                    f"({', '.join(moved) or 'other values'})")  # fmt: skip
+        yield stale(f"the recipes changed: the plan was made from {plan.recipes[:12]}, they are "
+                    f"{recipes.parsed[:12]} now ({', '.join(moved) or 'other values'})")  # fmt: skip
     if plan.variables != recipes.variables:
         yield stale(f"the variables differ: planned with {plan.variables}, given now {recipes.variables}")
     node = digest(recipes.data["nodes"])

@@ -104,7 +104,7 @@ def check(raws: Mapping[str, bytes], blobs: dict[str, str], given: dict[str, str
     data = normal.normalise(merged, problems)
     if has_errors(problems):
         raise LcplanError(*problems)
-    places = {**merged.values, **{path: place for path, place in merged.keys.items()}}
+    places = {**merged.values, **merged.keys}
     return Recipes(data, digest(data), blobs, values, places, problems, roots)
 
 

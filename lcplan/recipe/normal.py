@@ -24,7 +24,7 @@ def normalise(tree: Tree, problems: list[Diagnostic]) -> dict[str, Any]:
     recipe = _validate(Recipe, tree.data, (), tree, problems)
     if recipe is None:
         return {}
-    data = recipe.model_dump(exclude_unset=True)
+    data: dict[str, Any] = recipe.model_dump(exclude_unset=True)
     data.pop("variables", None)
     data["engines"] = {**_BUILT_IN_ENGINES, **data.get("engines", {})}
     for section in ("models", "nodes", "stacks", "workloads", "experiments", "serve", "defaults", "policy"):
@@ -173,7 +173,7 @@ def _workload(name: str, declared: Any, path: Key, tree: Tree, problems: list[Di
     model = _validate(WORKLOADS[kind], declared, path, tree, problems)
     if model is None:
         return None
-    made = model.model_dump(exclude_none=True)
+    made: dict[str, Any] = model.model_dump(exclude_none=True)
     _axes(made, model, path, tree, problems)
     return made
 
@@ -190,9 +190,12 @@ def _axes(made: dict[str, Any], model: Workload, path: Key, tree: Tree, problems
         if len(set(made["axes"][axis])) != len(values):
             problems.append(error("duplicate-axis", f"axis '{axis}' has a value twice", "keep one", tree.place(here)))
     needed = {
-        "needle": ("prompt",), "oneshot": ("prompt",), "sweep": ("prompt", "users"), "agent": ("history", "new", "users"),
-        "ramp": ("conversations",), "grid": (),
-    }[made["kind"]]  # fmt: skip
+        "needle": ("prompt",),
+        "oneshot": ("prompt",),
+        "sweep": ("prompt", "users"),
+        "agent": ("history", "new", "users"),
+        "ramp": ("conversations",),
+    }.get(made["kind"], ())
     for field in needed:
         if field not in made and field not in made["axes"]:
             problems.append(error("missing-key", f"a {made['kind']} needs `{field}:`, as a key or as an axis", "",
@@ -274,7 +277,8 @@ def _validate(model: type[Any], value: Any, path: Key, tree: Tree, problems: lis
 
 
 def _diagnostic(one: Any, value: Any, path: Key, model: type[BaseModel], tree: Tree) -> Diagnostic:
-    kind, loc = one["type"], _real_path(one["loc"], value, kind)
+    kind = one["type"]
+    loc = _real_path(one["loc"], value, kind)
     where: Key = (*path, *loc)
     shown = ".".join(str(part) for part in where) or "the recipe"
     if kind == "extra_forbidden":
@@ -309,21 +313,12 @@ def _real_path(loc: tuple[Any, ...], value: Any, kind: str) -> Key:
 
 def _fields(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     """Return the keys that are known at a location of the schema."""
-    from typing import get_args
-
-    current: Any = model
+    current: type[BaseModel] = model
     for part in loc:
-        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-            current = current.model_fields[part].annotation
-        else:
-            models = [a for a in _flatten(current) if isinstance(a, type) and issubclass(a, BaseModel)]
+        if part in current.model_fields:
+            annotation = current.model_fields[part].annotation
+            models = [a for a in _flatten(annotation) if isinstance(a, type) and issubclass(a, BaseModel)]
             current = models[0] if models else current
-            if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-                current = current.model_fields[part].annotation
-    if not (isinstance(current, type) and issubclass(current, BaseModel)):
-        models = [a for a in _flatten(current) if isinstance(a, type) and issubclass(a, BaseModel)]
-        current = models[0] if models else model
-    del get_args
     return sorted(current.model_fields)
 
 

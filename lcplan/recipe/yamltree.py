@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, error, fail
 
-if TYPE_CHECKING:
-    from ruamel.yaml.nodes import Node
-
+Node = Any  # ruamel.yaml's nodes carry no types
 MAX_BYTES = 8 * 1024 * 1024
 MAX_NODES = 200_000
 MAX_DEPTH = 40

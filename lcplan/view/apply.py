@@ -1,4 +1,4 @@
-"""An apply as it runs: a live table on a terminal, plain lines elsewhere, JSON lines with --json; and its closing report."""
+"""An apply as it runs: a live table on a terminal, else plain lines, JSON lines with --json; and its closing report."""
 
 from __future__ import annotations
 

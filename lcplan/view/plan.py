@@ -125,7 +125,7 @@ def _names(cells: Sequence[Cell]) -> list[str]:
         for cell in some:
             for axis, value in cell.axes.items():
                 axes.setdefault(axis, set()).add(value)
-        shown = ", ".join(f"{axis} {' '.join(map(show_tokens, sorted(values)))}" for axis, values in sorted(axes.items()))
+        shown = ", ".join(f"{axis} {' '.join(map(show_tokens, sorted(axes[axis])))}" for axis in sorted(axes))
         lines.append(f"{workload}: {len(some)} points ({shown})" if shown else f"{workload}: {len(some)} repeats")
     return lines
 
