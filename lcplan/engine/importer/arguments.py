@@ -147,7 +147,7 @@ class _Reader:
     def plain(self, word: Word) -> None:
         if self.positional and "model" not in self.out.fields and not (word.hole and _ARGS.search(word)):
             self.positional = False
-            self.out.tokens.append(word)
+            self.out.tokens.append(str(word))
             self.out.fields["model"] = str(word)
         elif word.hole:
             self.find("unresolved-variable-may-hold-flags", ",".join(word.names))
@@ -163,7 +163,7 @@ class _Reader:
             return
         level = re.fullmatch(r"-O=?(\d)", word)
         if level and self.engine == "vllm":
-            self.out.tokens.append(word)
+            self.out.tokens.append(str(word))
             self.put("optimization-level", level[1])
             return
         head = head.replace("_", "-") if "." not in head else head.partition(".")[0].replace("_", "-") + head[head.index(".") :]
@@ -210,11 +210,12 @@ class _Reader:
                 break
             values.append(str(following_word))
             self.at += 1
-        self.out.tokens += values
-        if name in SECRET_FLAGS and values and any(values):
+        if name in SECRET_FLAGS and any(values):
             self.find("secret-on-command-line", name)
+            self.out.tokens.append(SECRET)
             self.put(name, SECRET)
             return
+        self.out.tokens += values
         parsed = [_json(value) for value in values]
         if flag is not None and flag.append and name in self.out.flags:
             before = self.out.flags[name]

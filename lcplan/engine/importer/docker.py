@@ -124,7 +124,8 @@ def read_run_cluster(words: list[Word]) -> Container | None:
         rest += 1
     _options(box, words, rest)
     box.image = words[at + 1]
-    box.asks_for_gpu = True
+    # The container runs Ray; a server starts in it later.
+    box.asks_for_gpu = box.entrypoint = True
     return box
 
 

@@ -21,12 +21,13 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 # Values longer than this are no launch; without a limit `A=$A$A` would grow without end.
 _LONGEST = 1 << 16
 _DEPTH = 8
+_MANY = ("$@", "${@}")
 
 
 def expand(word: RawWord, variables: Variables) -> list[Word]:
     """Return the words that a raw word stands for, as a shell would split them."""
-    first = word.parts[0] if word.parts else None
-    hole = len(word.parts) == 1 and first is not None and first.expansion and not first.quoted
+    parts = [part for part in word.parts if part.text or not part.quoted]
+    hole = len(parts) == 1 and parts[0].expansion and (not parts[0].quoted or parts[0].text in _MANY or "[@]" in parts[0].text)
     done: list[Word] = []
     text, names, defaulted, begun = "", [], False, False  # type: str, list[str], bool, bool
 

@@ -12,6 +12,7 @@ _PROMPT = re.compile(
     r"^(?:\([\w.-]+\)[ \t]*)?(?:\[?[\w.-]+@[\w.-]+[: ][^\s$#%]*\]?[$#%]|[$%❯➜]|PS [^>\n]{0,80}>|[A-Z]:\\[^>\n]{0,80}>)[ \t]+(?=\S)",
     re.MULTILINE,
 )
+_SECOND_PROMPT = re.compile(r"(?<=\\\n)>[ \t]+")
 _DASHES = re.compile(r"(?<![^\s\"'\[])(?:[‐‑‒–—―−]{1,2}|-[‐‑‒–—―−])(?=[A-Za-z]{2})")
 _SHORT_DASH = re.compile(r"(?<![^\s\"'\[])[‐‑‒–—―−](?=[A-Za-z](?:\s|$))")
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u202f": " ", "\ufeff": None, "\0": None})
@@ -41,7 +42,9 @@ def clean(text: str) -> Pasted:
 
 
 def _section(text: str) -> str:
-    text = _PROMPT.sub("", text)
+    text, prompts = _PROMPT.subn("", text)
+    if prompts:
+        text = _SECOND_PROMPT.sub("", text)
     ticks = len(_BACKTICK.findall(text))
     if ticks and ticks == text.count("`"):
         text = _BACKTICK.sub(r"\\", text)

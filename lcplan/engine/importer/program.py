@@ -96,7 +96,7 @@ def _launch_at(words: Sequence[Word], at: int) -> Program | None:
     name = word.rpartition("/")[2]
     following = words[at + 1] if at + 1 < len(words) else ""
     if name in ("vllm", "sglang") and following == "serve":
-        return Program(name, list(words[at + 2 :]), positional=True, begin=at)
+        return Program(str(name), list(words[at + 2 :]), positional=True, begin=at)
     if word in ("-m", "-um", "-Om") and following == "vllm.entrypoints.cli.main" and words[at + 2 : at + 3] == ["serve"]:
         return Program("vllm", list(words[at + 3 :]), positional=True, begin=at)
     if word in ("-m", "-um", "-Om") and following in _MODULES:

@@ -34,7 +34,7 @@ def imported(
     if program is not None:
         _merge(box, program)
         out.findings += program.findings
-    out.volumes, out.ports, out.container = box.volumes, box.ports, box.options
+    out.volumes, out.ports, out.container = _plain(box.volumes), _plain(box.ports), _plain(box.options)
     out.gpus, out.gpu_count, error = visible_gpus(box)
     if error:
         out.findings.append(error)
@@ -135,6 +135,15 @@ def _network(out: Imported, box: Container) -> None:
     known = [port for port in inner if port.isdecimal()]
     if known and isinstance(out.listen_port, int) and str(out.listen_port) not in inner:
         out.findings.append(Finding("published-port-differs-from-listen-port", known[0], box.line))
+
+
+def _plain(value: Any) -> Any:
+    """The same without marks on texts."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, str) else value
 
 
 def _words(box: Container, program: Program | None) -> list[Word]:
