@@ -33,7 +33,9 @@ class Behaviour:
     metrics: bool = True
     foreign: int = 0  # prompt tokens counted on top with each request
     answer: str = ""
+    find_code: bool = False  # answers with the first seven digits in the prompt (ids 1048..1057)
     stamps: bool = False  # virtual time in comments, no waiting
+    tell: bool = False  # the first text: when the request was read, when this chunk was written (perf_counter)
     comment: bool = False  # a keep-alive comment before each chunk
 
 
@@ -93,6 +95,9 @@ class Server:
         prompt = 7 if chat else body[body.index(b"[") :].count(b",") + 1
         asked = int(re.search(rb'"max_tokens": ?(\d+)', body)[1])  # type: ignore[index]
         tokens = min(b.tokens, asked)
+        answer = b.answer
+        if b.find_code and (code := re.search(rb"(?:,10(?:4[89]|5[0-7])){7}", body)):
+            answer = "thinking about it ... " + "".join(chr(int(d) - 1000) for d in code[0].decode()[1:].split(","))
         if self.gate:
             self.waiting += 1
             await self.gate.acquire()
@@ -105,14 +110,16 @@ class Server:
                 + extra
                 + b"\r\n"
             )
-            return await self.stream(writer, prompt, tokens, chat, arrived)
+            return await self.stream(writer, prompt, tokens, chat, arrived, answer)
         finally:
             self.queried += prompt + b.foreign
             self.hit += round(prompt * b.hits)
             if self.gate:
                 self.gate.release()
 
-    async def stream(self, writer: asyncio.StreamWriter, prompt: int, tokens: int, chat: bool, arrived: float) -> bool:
+    async def stream(
+        self, writer: asyncio.StreamWriter, prompt: int, tokens: int, chat: bool, arrived: float, answer: str
+    ) -> bool:
         b = self.b
         if chat and b.role_frame:
             _send(writer, _chunk({"delta": {"role": "assistant", "content": ""}, "finish_reason": None}))
@@ -131,7 +138,9 @@ class Server:
                 _send(writer, json.dumps({"error": {"message": "engine died", "code": 500}}))
                 break
             finish = "length" if sent == tokens else None
-            text = b.answer if number == 1 else ""
+            text = answer if number == 1 else ""
+            if b.tell and number == 1:
+                text = f"{arrived:.6f} {time.perf_counter():.6f}"
             if chat:
                 channel = "reasoning" if number <= b.reasoning else "content"
                 _send(writer, _chunk({"delta": {channel: "x"}, "finish_reason": finish}))

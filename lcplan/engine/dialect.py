@@ -27,6 +27,7 @@ class Dialect:
     reset: str
     tokenize: str
     probe_timeout_s: float  # SGLang's /health runs a generation: about 1 s idle, up to 20 s busy
+    model_path: tuple[str, ...] = ("/v1/models",)
     models: str = "/v1/models"
     metrics: str = "/metrics"
 
@@ -34,7 +35,13 @@ class Dialect:
 DIALECTS: Mapping[str, Dialect] = {
     "vllm": Dialect("vllm", ("/health",), ("/version",), "/reset_prefix_cache", "/tokenize", 5.0),
     "sglang": Dialect(
-        "sglang", ("/ready", "/health"), ("/server_info", "/get_server_info"), "/flush_cache", "/tokenize", 25.0
+        "sglang",
+        ready=("/ready", "/health"),
+        version=("/server_info", "/get_server_info"),
+        reset="/flush_cache",
+        tokenize="/tokenize",
+        probe_timeout_s=25.0,
+        model_path=("/model_info", "/get_model_info"),
     ),
     "openai": Dialect("openai", ("/v1/models",), (), "", "/tokenize", 5.0),
 }
@@ -65,6 +72,16 @@ def served_version(body: object) -> str | None:
     """Return the engine version in a reply of a version path (vLLM `/version`, SGLang `/server_info`), else None."""
     version = body.get("version") if isinstance(body, Mapping) else None
     return version if isinstance(version, str) else None
+
+
+def model_path(body: object) -> str | None:
+    """Return the path of the model in a reply of a model path: SGLang's own key, else `root` of vLLM's model list."""
+    if not isinstance(body, Mapping):
+        return None
+    data = body.get("data")
+    first = data[0] if isinstance(data, list) and data and isinstance(data[0], Mapping) else {}
+    path = body.get("tokenizer_path") or body.get("model_path") or first.get("root")
+    return path if isinstance(path, str) else None
 
 
 def reset_done(kind: str, status: int, body: str) -> bool:

@@ -7,24 +7,27 @@ which stamps every chunk with the seconds since its request arrived.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from lcplan.workload.stream import Stream
 
 if TYPE_CHECKING:
+    import aiohttp
     import httpx
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 SIMULATED_HEADER = "x-lcplan-simulated"
 SENT_HEADER = "x-lcplan-sent"
+USERS_HEADER = "x-lcplan-users"
+LAST_HEADER = "x-lcplan-last"
 _CONNECT_S = 30.0
-_CONNECTIONS = 65_536  # more than any test asks for
 _IDLE_S = 3600.0  # no byte for this long: a million-token prefill behind a queue takes minutes, never an hour
 _KEEPALIVE_S = 4.0  # vLLM closes idle connections after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE)
 
@@ -45,6 +48,7 @@ class Request:
     depth: float | None = None
     salt: str = ""
     path: str = COMPLETIONS
+    last: bool = True  # its user sends no other one
 
 
 @dataclass(slots=True)
@@ -85,6 +89,8 @@ class Record:
         return None if self.last is None else (self.last - self.sent) / 1e9
 
 
+_sending: contextvars.ContextVar[Record | None] = contextvars.ContextVar("_sending", default=None)
+
 Script = Callable[[Record | None], Awaitable[Request | None]]
 """A user of a closed loop: given the record of its last request (None at first), returns the next one or None."""
 
@@ -120,7 +126,7 @@ class Client:
 
         `start` is the virtual time at which they begin; a real server has its own clock. `done` hears of every record.
         """
-        parts = await asyncio.gather(*(self._user(script, start, done) for script in users))
+        parts = await asyncio.gather(*(self._user(script, len(users), start, done) for script in users))
         return [record for part in parts for record in part]
 
     async def open_loop(
@@ -136,7 +142,7 @@ class Client:
         async def one(request: Request, scheduled: int) -> Record:
             if not self._simulated:
                 await asyncio.sleep(max(0.0, (scheduled - time.perf_counter_ns()) / 1e9))
-            record = await self.send(request, scheduled)
+            record = await self.send(request, scheduled, len(requests))
             if done:
                 done(record)
             return record
@@ -144,17 +150,22 @@ class Client:
         plan = zip(requests, offsets_s, strict=True)
         return list(await asyncio.gather(*(one(r, zero + round(offset * 1e9)) for r, offset in plan)))
 
-    async def send(self, request: Request, scheduled: int) -> Record:
-        """Send one request and return its record; what goes wrong stands in the record. `scheduled` in ns."""
+    async def send(self, request: Request, scheduled: int, users: int = 1) -> Record:
+        """Send one request and return its record; what goes wrong stands in the record. `scheduled` in ns.
+
+        A simulator is told when this is on the virtual clock and of how many users, so that it can wait for them all.
+        """
         import aiohttp
         import httpx
 
         headers = {"content-type": "application/json"}
         if self._simulated:
-            headers[SENT_HEADER] = f"{scheduled / 1e9:.9f}"
+            headers |= {SENT_HEADER: f"{scheduled / 1e9:.9f}", USERS_HEADER: str(users)}
+            headers |= {LAST_HEADER: "1"} if request.last else {}
         outgoing = self._load.build_request("POST", self.base_url + request.path, content=request.body, headers=headers)
         sent = scheduled if self._simulated else time.perf_counter_ns()
         record = Record(request, scheduled, sent)
+        _sending.set(record)
         try:
             response = await self._load.send(outgoing, stream=True)
             try:
@@ -186,12 +197,14 @@ class Client:
             raise OSError(_sentence(error)) from error
         return reply.status_code, reply.text
 
-    async def _user(self, script: Script, start: int, done: Callable[[Record], None] | None) -> list[Record]:
+    async def _user(
+        self, script: Script, users: int, start: int, done: Callable[[Record], None] | None
+    ) -> list[Record]:
         records: list[Record] = []
         free = start
         request = await script(None)
         while request is not None:
-            record = await self.send(request, free if self._simulated else time.perf_counter_ns())
+            record = await self.send(request, free if self._simulated else time.perf_counter_ns(), users)
             records.append(record)
             free = max(free, record.last or record.sent)
             if done:
@@ -203,21 +216,40 @@ class Client:
         import httpx
         import httpx_aiohttp
 
-        # A limit is named because without one the transport falls back to the 100 connections of aiohttp.
-        limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S)
-        transport = httpx_aiohttp.AiohttpTransport(limits=limits)
         timeout = httpx.Timeout(self._idle_s, connect=_CONNECT_S)
+        transport = httpx_aiohttp.AiohttpTransport(client=self._connections)
         return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
+
+    def _connections(self) -> aiohttp.ClientSession:
+        """Return a pool without a limit, which stamps a request at the moment its bytes go out.
+
+        Many requests that are made ready at once would else carry each other's preparation in their times.
+        """
+        import aiohttp
+
+        trace = aiohttp.TraceConfig()
+        if not self._simulated:
+            trace.on_request_chunk_sent.append(_stamp)
+        pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
+        return aiohttp.ClientSession(connector=pool, trace_configs=[trace])
 
 
 def sequence(requests: Sequence[Request]) -> Script:
     """Return the script of a user who sends these requests one after the other, stopping when one fails to connect."""
-    left = iter(requests)
+    left = iter([replace(request, last=at == len(requests)) for at, request in enumerate(requests, 1)])
 
     async def script(record: Record | None) -> Request | None:
         return None if record is not None and record.unreachable else next(left, None)
 
     return script
+
+
+async def _stamp(*_: object) -> None:
+    """Note when the first bytes of a body go out; the task that writes them has this context for itself."""
+    record = _sending.get()
+    if record is not None:
+        record.sent = time.perf_counter_ns()
+        _sending.set(None)
 
 
 async def _receive(response: httpx.Response, record: Record) -> None:

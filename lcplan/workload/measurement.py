@@ -12,7 +12,7 @@ from lcplan.workload import counting
 from lcplan.workload.client import Client, Record, Request, Script
 from lcplan.workload.job import Cell, Job, identity
 from lcplan.workload.lag import beating
-from lcplan.workload.prompts import Alphabet, Prompt, alphabet, body, of_ids, salted
+from lcplan.workload.prompts import Alphabet, Prompt, alphabet, body, salted
 from lcplan.workload.segment import Segment
 from lcplan.workload.validity import CannotMeasure, Reason
 
@@ -32,14 +32,22 @@ class Session:
 class Measurement:
     """One cell being measured: what a kind of workload needs to build prompts, send them and ask the engine."""
 
-    def __init__(self, session: Session, cell: Cell, attempt: str | None = None) -> None:
+    def __init__(self, session: Session, cell: Cell) -> None:
         self.session = session
         self.job = session.job
         self.cell = cell
-        self.identity = identity(session.job, cell, attempt)
+        self.identity = identity(session.job, cell)
         self.ids: Alphabet = alphabet(session.job.vocabulary)
         self.pages: list[str] = []
         self._sent = 0
+
+    def adopt(self, attempt: str, segments: Sequence[Segment]) -> None:
+        """Go on from an earlier attempt: take its identity, and its place on the virtual clock."""
+        self.identity = identity(self.job, self.cell, attempt)
+        records = [record for segment in segments for record in segment.records]
+        self._sent = len(records)
+        if self.job.simulated:
+            self.session.clock = max([self.session.clock, *(r.last or r.sent for r in records)])
 
     def prompt(self, label: str, tokens: int) -> Prompt:
         """Return a prompt of exactly `tokens` ids which nobody has sent before; the label is unique in the cell."""
@@ -99,22 +107,23 @@ class Measurement:
         return now
 
     async def tokenize(self, text: str) -> list[int]:
-        """Return the server's token ids of a text, without special ones. Raises CannotMeasure."""
+        """Return the server's token ids of a text that is used again and again. Raises CannotMeasure."""
         known = self.session.ids_of
         if text not in known:
-            ask = {"model": self.job.served, "prompt": text, "add_special_tokens": False}
-            try:
-                status, reply = await self.session.client.post(DIALECTS[self.job.engine].tokenize, ask)
-            except OSError as error:
-                raise CannotMeasure(Reason.SERVER_GONE, str(error)) from error
-            known[text] = _token_ids(status, reply)
-            if not known[text]:
-                raise CannotMeasure(Reason.NO_TOKENIZE, f"status {status}")
+            known[text] = await self.ids_of(text)
         return known[text]
 
-    async def text(self, text: str) -> Prompt:
-        """Return the prompt of a text. Raises CannotMeasure."""
-        return of_ids(await self.tokenize(text))
+    async def ids_of(self, text: str) -> list[int]:
+        """Return the server's token ids of a text, without special ones. Raises CannotMeasure."""
+        ask = {"model": self.job.served, "prompt": text, "add_special_tokens": False}
+        try:
+            status, reply = await self.session.client.post(DIALECTS[self.job.engine].tokenize, ask)
+        except OSError as error:
+            raise CannotMeasure(Reason.SERVER_GONE, str(error)) from error
+        ids = _token_ids(status, reply)
+        if not ids:
+            raise CannotMeasure(Reason.NO_TOKENIZE, f"status {status}")
+        return ids
 
     def progress(self, text: str) -> None:
         """Tell how far the cell is."""

@@ -44,11 +44,11 @@ async def run(m: Measurement) -> Findings:
         request = m.request(prompt, output, label=label, forced=False, keep_text=True, depth=depth)
         m.progress(f"depth {depth:g}, {at + 1} of {len(depths)}")
         segment = await m.run([sequence([request])], 1)
-        segment.needle_ok = found(planted.code, segment.records[0].text)
-        append_needles(m.job, [log_row(m, segment.records[0], planted, depth)])
+        row = log_row(m, segment.records[0], planted, depth)
+        append_needles(m.job, [row])
+        segment.needles = (int(row["ok"]), 1)
         segments.append(segment)
-    hits = sum(segment.needle_ok is True for segment in segments)
-    return Findings(segments, {"needles_found": [hits], "needles_asked": [len(depths)]})
+    return Findings(segments)
 
 
 class Needle:
@@ -76,21 +76,20 @@ async def haystack(m: Measurement, label: str, length: int, depth: float, needle
     room = length - SALT_TOKENS - len(sentence) - len(question)
     if room < 0:
         raise BadMessage(f"{m.cell.name}: {length} tokens are too few for a needle and its question")
-    salt = m.identity.salt(label)
-    ids = await prose(m, salt, room)
-    at = round(room * depth)
-    return salted(salt, SALT_TOKENS, m.ids) + of_ids([*ids[:at], *sentence, *ids[at:], *question])
+    salt, before = m.identity.salt(label), round(room * depth)
+    opening = salted(salt, SALT_TOKENS, m.ids) + await prose(m, salt, before)
+    return opening + of_ids(sentence) + await prose(m, salt[::-1], room - before) + of_ids(question)
 
 
-async def prose(m: Measurement, seed: bytes, tokens: int) -> list[int]:
-    """Return exactly `tokens` ids of sentences in an order that the seed decides."""
-    sentences = [await m.tokenize(text) for text in _PROSE]
-    chance = random.Random(seed)
-    ids: list[int] = []
-    while len(ids) < tokens:
-        for chosen in chance.choices(sentences, k=1024):
-            ids += chosen
-    return ids[:tokens]
+async def prose(m: Measurement, seed: bytes, tokens: int) -> Prompt:
+    """Return exactly `tokens` ids of sentences in an order that the seed decides, the last one cut."""
+    sentences = [of_ids(await m.tokenize(text)) for text in _PROSE]
+    chance, chosen, left = random.Random(seed), [], tokens
+    while left > 0:
+        sentence = chance.choice(sentences)
+        chosen.append(sentence.text if sentence.tokens <= left else sentence.cut(left).text)
+        left -= sentence.tokens
+    return Prompt(b",".join(chosen), tokens)
 
 
 def found(code: str, answer: str) -> bool:

@@ -27,6 +27,10 @@ class Prompt:
             return self if self.tokens else other
         return Prompt(self.text + b"," + other.text, self.tokens + other.tokens)
 
+    def cut(self, tokens: int) -> Prompt:
+        """Return the first `tokens` ids."""
+        return self if tokens >= self.tokens else Prompt(b",".join(self.text.split(b",")[:tokens]), tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:

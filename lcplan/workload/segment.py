@@ -17,8 +17,8 @@ from lcplan.workload.validity import Evidence, Verdict, judge
 class Segment:
     """Records with what the engine counted meanwhile: a grid point, one depth of a needle, one turn of a ramp.
 
-    `waiting` and `kv_usage` (0 to 1) are the highest seen. `loose` allows the lengths of a benchmark tool. `needle_ok`
-    says whether every needle asked for was found, None when none was.
+    `waiting` and `kv_usage` (0 to 1) are the highest seen. `loose` allows the lengths of a benchmark tool. `needles`
+    are those found and those asked for, None where none was.
     """
 
     records: list[Record]
@@ -29,7 +29,7 @@ class Segment:
     kv_usage: float | None = None
     lag_ms: float | None = None
     loose: bool = False
-    needle_ok: bool | None = None
+    needles: tuple[int, int] | None = None
 
     @property
     def completed(self) -> list[Record]:
@@ -78,7 +78,7 @@ class Segment:
             "total_tokens_per_s": self.total_tokens_per_s,
             "hit_rate_percent": self.hit_rate_percent,
             "kv_usage_percent": None if self.kv_usage is None else 100.0 * self.kv_usage,
-            "needle_ok": self.needle_ok,
+            "needle_ok": None if self.needles is None else self.needles[0] == self.needles[1],
             "queued": self.queued,
             "status": judged.status,
             "reason": judged.reason,
@@ -137,6 +137,7 @@ def figures(segments: Sequence[Segment]) -> dict[str, Iterable[float | None]]:
     """Return the samples that every kind of workload has, by metric name: requests, then stretches."""
     good = [record for segment in segments for record in segment.completed]
     spec = [s.counted for s in segments if s.counted.draft_tokens]
+    needles = [s.needles for s in segments if s.needles is not None]
     return {
         "ttft_s": [r.ttft_s for r in good],
         "tpot_ms": [r.tpot_ms for r in good],
@@ -149,6 +150,8 @@ def figures(segments: Sequence[Segment]) -> dict[str, Iterable[float | None]]:
         "kv_usage_percent": [max((100.0 * s.kv_usage for s in segments if s.kv_usage is not None), default=None)],
         "acceptance_rate_percent": [100.0 * (c.accepted_tokens or 0.0) / (c.draft_tokens or 1.0) for c in spec],
         "acceptance_length_tokens": [1.0 + (c.accepted_tokens or 0.0) / (c.drafts or 1.0) for c in spec],
+        "needles_found": [sum(found for found, _ in needles)] if needles else [],
+        "needles_asked": [sum(asked for _, asked in needles)] if needles else [],
         "sent": [sum(len(s.records) for s in segments)],
         "completed": [len(good)],
     }
