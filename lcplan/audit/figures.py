@@ -54,15 +54,20 @@ _NUMBER = re.compile(
     rf"(?![\d]|\.\d)(?:\s?(?P<multiple>[kKM])(?![\w/]))?"
     rf"(?:[\s\u00a0\u202f]*(?P<unit>{'|'.join(sorted(map(re.escape, _BY_NAME), key=len, reverse=True))})(?![\w/]))?"
 )
+_IN_HEADER = re.compile(rf"[(\[,]\s*({'|'.join(sorted(map(re.escape, _BY_NAME), key=len, reverse=True))})\s*[)\]]?\s*$")
 _WORD = re.compile(r"\s+([A-Za-zµμ][\w/µμ]*)\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A recorded number in its unit; `unit` None means that the unit is not known and any is right."""
+    """A recorded number in its unit; `unit` None means that the unit is not known and any is right.
+
+    A derived number (`derived`) has all the decimals that one may wish for.
+    """
 
     value: Decimal
     unit: str | None
+    derived: bool = False
 
     @property
     def family(self) -> str | None:
@@ -121,6 +126,12 @@ def first(text: str) -> Shown | None:
     if not shown.unit and word:
         return Shown(shown.text, shown.value, shown.decimals, shown.multiple, word[1], shown.start, shown.grouped)
     return shown
+
+
+def header_unit(text: str) -> str:
+    """Return the unit in a column's header, as in `TTFT (s)`, `TTFT [s]` or `TTFT, s`; "" when there is none."""
+    found = _IN_HEADER.search(text)
+    return found[1] if found else ""
 
 
 def compare(shown: Shown, recorded: Quantity) -> Verdict:
@@ -206,7 +217,7 @@ def _factor(shown: Shown, recorded: Quantity) -> Decimal:
 
 def _over_precise(shown: Shown, recorded: Quantity) -> bool:
     """Whether decimals are shown that were not recorded. Zeros at the end of an integer claim nothing."""
-    if not shown.decimals:
+    if not shown.decimals or recorded.derived:
         return False
     factor = _factor(shown, recorded)
     last_shown = min(_MULTIPLES[shown.multiple]) * factor * Decimal(1).scaleb(-shown.decimals)

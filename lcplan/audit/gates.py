@@ -59,7 +59,7 @@ def _sentence(why: str | None) -> str:
 
 def _siblings(records: Records, index: Index, predicate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the standing runs of the same launch fingerprint, oldest first."""
-    launch = str(predicate.get("launch", ""))
+    launch = str(predicate.get("fingerprint", ""))
     runs = index.of_launch(launch, bool(predicate["simulated"])) if launch else []
     return [records.run(run) for run in runs if records.retracted(run) is None and records.has(run)] or [predicate]
 

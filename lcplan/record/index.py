@@ -91,8 +91,10 @@ def figures(predicate: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str
                     yield cell["cell"], path, number, metric.get("unit"), cell["status"]
         for path, number in _leaves("capacity", cell.get("capacity")):
             yield cell["cell"], path, number, None, cell["status"]
-    for path, number in _leaves("capacity", predicate.get("capacity")):
-        yield "", path, number, None, "done"
+    capacity = predicate.get("capacity") or {}
+    for part in ("predicted", "logged", "law"):
+        for path, number in _leaves(f"capacity.{part}", capacity.get(part)):
+            yield "", path, number, None, "done"
 
 
 def _current(root: Path) -> sqlite3.Connection:
@@ -135,7 +137,7 @@ def _enter(connection: sqlite3.Connection, root: Path, entry: ledger.Entry) -> N
     try:
         predicate = manifest.read(root, entry.run)["predicate"]
         rows = [(float(n), repr(n), entry.run, cell, path, unit, s) for cell, path, n, unit, s in figures(predicate)]
-        run = (entry.run, entry.seq, str(predicate.get("launch", "")), bool(predicate["simulated"]))
+        run = (entry.run, entry.seq, str(predicate.get("fingerprint", "")), bool(predicate["simulated"]))
     except (LcplanError, KeyError, TypeError, AttributeError):
         return  # damaged: `audit verify` names it
     connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", run)

@@ -150,36 +150,33 @@ def absorb(state: State, predicate: Mapping[str, Any]) -> None:
 def rebuild(root: Path) -> tuple[State, list[Diagnostic]]:
     """Return the state told again from manifests and ledger, and a warning for every manifest that cannot be read.
 
-    Serials and serve entries are those of the newest state in the history; a plan that only manifests know counts as
-    one more apply.
+    Every sealed run counts as one serial, as when it was sealed. Serve entries, and serials that no manifest shows, are
+    those of the newest state in the history.
     """
     warnings: list[Diagnostic] = []
-    state = _newest_of_history(root)
-    lineages = []
+    base = _newest_of_history(root)
+    state = State(base.lineage, serves=base.serves)
     withdrawn = []
     retracted = ledger.retracted(root)
     for run in _in_ledger_order(root):
         try:
             predicate = manifest.read(root, run)["predicate"]
-            plan = (predicate.get("plan") or {}).get("id")
-            partition = state.partition(bool(predicate["simulated"]))
             if run in retracted:
                 withdrawn.append(predicate)
             else:
                 absorb(state, predicate)
+            if plan := (predicate.get("plan") or {}).get("id"):
+                note_plan(state.partition(bool(predicate["simulated"])), plan)
+            state.lineage = predicate.get("lineage") or state.lineage
         except LcplanError as damage:
             warnings += [warning(d.code, d.message, d.hint, d.source) for d in damage.diagnostics]
-            continue
         except (KeyError, TypeError, AttributeError):
-            warnings.append(warning("manifest-damaged", f"the manifest of run '{run}' names no cells"))
-            continue
-        if plan and plan not in partition.plans:
-            note_plan(partition, plan)
-        lineages.append(predicate.get("lineage"))
+            warnings.append(warning("manifest-damaged", f"the manifest of run '{run}' does not tell of its cells"))
     for predicate in withdrawn:
         withdraw(state, predicate)
-    if lineages and lineages[-1]:
-        state.lineage = lineages[-1]
+    for part, before in ((state.real, base.real), (state.simulated, base.simulated)):
+        if before.serial > part.serial:
+            part.serial, part.plans = before.serial, before.plans
     return state, warnings
 
 
