@@ -1,4 +1,4 @@
-"""What the simulated model says: the needle it was asked for, after some thinking where the model thinks, else prose."""
+"""What the simulated model says: the needle it was asked for, after some thinking where it thinks, else prose."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "never_ready": {"stage": "load"},  # load: the port stays closed; warmup: SGLang answers 503 for ever
     "die_at_start": {"class": "oom"},
     "die_while_serving": {"requests": None, "seconds": None},
-    "wrong_token_counts": {"by": 1},
+    "wrong_token_counts": {"by": 1, "field": "prompt_tokens"},
     "reset_lies": {},
     "slow": {"factor": 3.0},
     "pool": {"tokens": None},
@@ -60,7 +60,7 @@ class Faults:
 
 
 def read(text: str, served: str) -> Faults:
-    """Return the faults that apply to a served name; a later entry of a kind wins. Raises ValueError with a sentence."""
+    """Return the faults of a served name; a later entry of a kind wins. Raises ValueError with a sentence."""
     entries = json.loads(text) if text else []
     if not isinstance(entries, list):
         raise ValueError("faults are a JSON list of {match, fault, ...}")

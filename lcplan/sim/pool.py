@@ -66,7 +66,7 @@ class Pool:
         return node, length
 
     def commit(self, ids: bytes, node: Node, reserved: int, salt: str = "") -> tuple[Node, int]:
-        """Put a request's computed tokens into the cache; return the node it now holds and what it still has reserved."""
+        """Put a request's computed tokens into the cache; return the node it now holds and what stays reserved."""
         whole = len(ids) // WORD // self.page * self.page
         if not self.caching or not whole:
             return node, reserved

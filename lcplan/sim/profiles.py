@@ -79,7 +79,7 @@ def resolve(path: str, config: Mapping[str, Any] | None) -> Profile:
 def _calibrated(
     tokens: int, ttft_s: float, decode_ms: float, *, linear_us: float, step_ms: float, each_ms: float
 ) -> Speed:
-    """The speed with which a lone prompt of that many tokens has its first token after ttft_s, then decode_ms a token."""
+    """The speed at which a lone prompt of that many tokens has its first token after ttft_s, then decode_ms each."""
     linear = linear_us * 1e-6
     square = (ttft_s - REQUEST_S - linear * tokens) / tokens**2
     deep = (decode_ms - step_ms - each_ms) * 1e-3 / tokens

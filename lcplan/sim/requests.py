@@ -12,7 +12,7 @@ from typing import Any
 from lcplan.sim import tokens
 from lcplan.sim.answer import Answer, plan
 from lcplan.sim.launch import Launch
-from lcplan.sim.schedule import Sequence
+from lcplan.sim.rank import Sequence
 
 BEGIN_TURN, END_TURN = 3, 4
 

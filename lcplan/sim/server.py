@@ -20,8 +20,9 @@ from lcplan.sim.launch import Launch
 from lcplan.sim.pace import Pump
 from lcplan.sim.pool import Pool
 from lcplan.sim.profiles import REQUEST_S
+from lcplan.sim.rank import Rank, Sequence, spread
 from lcplan.sim.requests import Refused
-from lcplan.sim.schedule import Engine, Rank, Sequence, spread
+from lcplan.sim.schedule import Engine
 from lcplan.sim.sglang_face import DEPRECATED, SglangFace
 from lcplan.sim.sglang_metrics import WARM_S
 from lcplan.sim.stream import Stream, whole
@@ -56,7 +57,7 @@ class Server:
         """Serve on a bound socket until told to stop; return the exit status."""
         loop = asyncio.get_running_loop()
         server = web.Server(
-            self._handle,  # type: ignore[arg-type]  # any stream response will do
+            self._handle,
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=KEEP_ALIVE_S,
@@ -145,8 +146,7 @@ class Server:
         if isinstance(self.face, SglangFace):
             self.face.watch.requests[request.path, request.method] += 1
             if request.path in DEPRECATED:
-                text = f"is deprecated and will be removed in a future version. Please use '{DEPRECATED[request.path]}' instead."
-                self.face.log.record(f"Endpoint '{request.path}' {text}")
+                self.face.deprecated(request.path)
         if handler is None:
             known = any(path == request.path for _, path in self._routes)
             wrong = (405, "Method Not Allowed") if known else (404, "Not Found")
@@ -392,5 +392,5 @@ def _number(text: str | None) -> float | None:
         raise Refused(400, f"x-lcplan-sent must be virtual seconds, got '{text}'") from None
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from lcplan.sim.launch import Launch
+from lcplan.sim.rank import Sequence
 from lcplan.sim.requests import Ask, Refused
-from lcplan.sim.schedule import Engine, Sequence
+from lcplan.sim.schedule import Engine
 from lcplan.sim.sglang_log import SglangLog, server_args
 from lcplan.sim.sglang_metrics import SglangMetrics
 
 FLUSHED = (
-    "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the operation "
+    "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting "
+    "requests, the operation "
     "will not be performed.)\n"
 )
 DEPRECATED = {"/get_server_info": "/server_info", "/get_model_info": "/model_info"}
@@ -54,6 +56,11 @@ class SglangFace:
         for prefix in ("", "/v1"):
             out |= {("POST", f"{prefix}/tokenize"): "tokenize", ("POST", f"{prefix}/detokenize"): "detokenize"}
         return {**out, ("GET", "/metrics"): "metrics"} if self.metrics_on else out
+
+    def deprecated(self, path: str) -> None:
+        """Write the notice of a deprecated route."""
+        text = "is deprecated and will be removed in a future version."
+        self.log.record(f"Endpoint '{path}' {text} Please use '{DEPRECATED[path]}' instead.")
 
     def models(self) -> dict[str, Any]:
         """Return the body of /v1/models: root is the served name."""
@@ -153,7 +160,7 @@ class SglangFace:
         }
 
     def limit(self, ask: Ask) -> int:
-        """Return the most tokens that may be generated. Raises Refused for a prompt too long; any model name will do."""
+        """Return the most tokens that may be generated. Raises Refused for a prompt too long, not for a name."""
         launch, prompt = self.launch, ask.longest
         if prompt >= launch.context:
             text = f"The input ({prompt} tokens) is longer than the model's context length ({launch.context} tokens)."
@@ -161,15 +168,19 @@ class SglangFace:
         if prompt > self._longest_input:
             raise Refused(
                 400,
-                f"Input length ({prompt} tokens) exceeds the maximum allowed length ({self._longest_input} tokens). Use a "
+                f"Input length ({prompt} tokens) exceeds the maximum allowed length "
+                f"({self._longest_input} tokens). Use a "
                 "shorter input or enable --allow-auto-truncate.",
             )
         if ask.limit is not None and prompt + ask.limit > launch.context:
             raise Refused(
                 400,
-                f"Requested token count exceeds the model's maximum context length of {launch.context} tokens. You requested "
-                f"a total of {prompt + ask.limit} tokens: {prompt} tokens from the input messages and {ask.limit} tokens for "
-                "the completion. Please reduce the number of tokens in the input messages or the completion to fit within "
+                f"Requested token count exceeds the model's maximum context length of {launch.context} "
+                "tokens. You requested "
+                f"a total of {prompt + ask.limit} tokens: {prompt} tokens from the input messages and "
+                f"{ask.limit} tokens for "
+                "the completion. Please reduce the number of tokens in the input messages or the "
+                "completion to fit within "
                 "the limit.",
             )
         room = min(launch.context, launch.pool) - prompt - 1
@@ -181,7 +192,7 @@ class SglangFace:
         return Refused(503, "The server is shutting down.", "ServiceUnavailable")
 
     def usage(self, sequences: list[Sequence], generated: int, *, streamed: bool) -> dict[str, Any]:
-        """Return the usage of a request; cached tokens only with --enable-cache-report, and only when there are some."""
+        """Return the usage of a request; cached tokens with --enable-cache-report, when there are some."""
         prompt = sum(seq.tokens for seq in sequences)
         out: dict[str, Any] = {
             "prompt_tokens": prompt,
@@ -220,7 +231,7 @@ class SglangFace:
             said = {"message": message}
         return {"index": index, **said, "logprobs": None, "finish_reason": reason, "matched_stop": None}
 
-    def whole(self, ask: Ask, choices: list[dict[str, Any]], usage: Mapping[str, Any]) -> dict[str, Any]:
+    def whole(self, ask: Ask, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the body of a reply that is not streamed."""
         return {
             "id": ask.id,

@@ -27,7 +27,8 @@ class SglangLog(Log):
         self.err(NOTICE)
         if "launch_server" in launch.program:
             self.err(
-                "site-packages/sglang/launch_server.py:56: UserWarning: 'python -m sglang.launch_server' is still supported, "
+                "site-packages/sglang/launch_server.py:56: UserWarning: 'python -m sglang.launch_server' "
+                "is still supported, "
                 "but 'sglang serve' is the recommended entrypoint."
             )
         self.record(f"server_args={server_args(launch)}")
@@ -92,7 +93,8 @@ class SglangLog(Log):
         """Write the line of forty decode steps."""
         accept = f"accept len: {accepted:.2f}, accept rate: {accepted / 4:.2f}, " if accepted else ""
         self.record(
-            f"Decode batch, #running-req: {running}, #token: {tokens}, token usage: {used:.2f}, {accept}cuda graph: True, "
+            f"Decode batch, #running-req: {running}, #token: {tokens}, token usage: {used:.2f}, "
+            f"{accept}cuda graph: True, "
             f"gen throughput (token/s): {rate:.2f}, #queue-req: {queued}",
             self._tag(rank),
         )
@@ -168,7 +170,8 @@ class SglangLog(Log):
         for rank in self.ranks:
             if launch.profile.name == "dsv4_flash":
                 ratio = float(launch.flags.get("swa-full-tokens-ratio") or 0.1)
-                pools = f"full={launch.pool}, swa={int(launch.pool * ratio)}, c4={launch.pool // 4}, c128={launch.pool // 128}"
+                small = f"c4={launch.pool // 4}, c128={launch.pool // 128}"
+                pools = f"full={launch.pool}, swa={int(launch.pool * ratio)}, {small}"
                 self.record(f"DSV4 pool sizes: {pools}, c4_state={launch.max_seqs}, c128_state={launch.max_seqs}", rank)
             else:
                 half = f"K size: {launch.available_gib / 2:.2f} GB, V size: {launch.available_gib / 2:.2f} GB"
@@ -178,14 +181,16 @@ class SglangLog(Log):
         self.pass_time(21)
         for rank in self.ranks:
             self.record(
-                f"Capture target decode CUDA graph end. elapsed=21.33 s, mem usage=1.20 GB, avail mem={after - 1.2:.2f} GB.",
+                "Capture target decode CUDA graph end. elapsed=21.33 s, mem usage=1.20 GB, avail "
+                f"mem={after - 1.2:.2f} GB.",
                 rank,
             )
         chunk = launch.chunk if launch.chunk < 1 << 30 else -1
         for rank in self.printers:
             self.record(
                 f"max_total_num_tokens={launch.pool}, chunked_prefill_size={chunk}, max_prefill_tokens=16384, "
-                f"max_running_requests={launch.max_seqs}, context_len={launch.context}, available_gpu_mem={after - 1.2:.2f} GB",
+                f"max_running_requests={launch.max_seqs}, context_len={launch.context}, "
+                f"available_gpu_mem={after - 1.2:.2f} GB",
                 rank,
             )
         for rank in self.ranks:

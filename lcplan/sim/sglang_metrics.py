@@ -6,10 +6,11 @@ Series that a real server lacks before their first event are absent here too. Th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lcplan.sim.metrics import Histogram, Labels, family, histogram
-from lcplan.sim.schedule import Rank, Sequence, Watch
+from lcplan.sim.rank import Rank, Sequence, Watch
 
 if TYPE_CHECKING:
     from lcplan.sim.launch import Launch
@@ -71,7 +72,6 @@ class SglangMetrics(Watch):
         self._steps = 0
         self._steps_tokens = 0
         self._steps_since = 0.0
-        self._chunk_since = 0.0
 
     def warm_up(self, rank: Rank) -> None:
         """Count the warm-up request."""
@@ -90,8 +90,7 @@ class SglangMetrics(Watch):
     def chunk(self, rank: Rank, seq: Sequence, size: int, now: float) -> None:
         """Write the line of a prefill batch."""
         first = seq.computed - seq.cached == size
-        rate = size / max(1e-6, now - self._chunk_since)
-        self._chunk_since = now
+        rate = size / max(1e-6, now - rank.began_at)
         self.hit_rate = seq.cached / seq.tokens if first else 0.0
         used = rank.pool.used / max(1, rank.pool.capacity)
         cached = seq.cached if first else 0
@@ -143,7 +142,7 @@ class SglangMetrics(Watch):
     def _gauges(self, ranks: list[Rank]) -> str:
         launch, named = self.launch, [(rank, self._rank_labels(rank)) for rank in ranks]
         rates = rank_acceptance(ranks[0], launch.draft)
-        gauges = {
+        gauges: dict[str, Callable[[Rank], float]] = {
             "max_total_num_tokens": lambda rank: launch.pool,
             "weight_memory_usage_gb": lambda rank: launch.weights_gib,
             "kv_cache_memory_usage_gb": lambda rank: launch.available_gib,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lcplan.sim.answer import Answer
+from lcplan.sim.launch import Launch
+from lcplan.sim.rank import Sequence
 from lcplan.sim.requests import Ask
-from lcplan.sim.schedule import Sequence
 
 PAIR_EVERY = 61  # vLLM's asynchronous scheduling now and then sends two tokens in one chunk
 
@@ -17,6 +18,7 @@ PAIR_EVERY = 61  # vLLM's asynchronous scheduling now and then sends two tokens 
 class Shape(Protocol):
     """How an engine writes replies."""
 
+    launch: Launch
     pairs: bool
     reasoning: str
 
@@ -36,7 +38,7 @@ class Shape(Protocol):
         """Return the JSON of the usage chunk."""
         ...
 
-    def whole(self, ask: Ask, choices: list[dict[str, Any]], usage: Mapping[str, Any]) -> dict[str, Any]:
+    def whole(self, ask: Ask, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the body of a reply that is not streamed."""
         ...
 
@@ -100,9 +102,9 @@ class Stream:
     def end(self) -> str:
         """Return the usage chunk, if asked for, and the end of the stream; a comment says how full the pool was."""
         text = f": kv={max(part.sequence.kv_usage for part in self.parts):.6f}\n\n"
-        if self.ask.usage_at_end:
-            usage = self.shape.usage([part.sequence for part in self.parts], self.sent, streamed=True)
-            text += f": t={self.stamp:.6f}\ndata: {self.shape.last(self.ask, usage)}\n\n" if usage else ""
+        usage = self._usage(self.sent)
+        if self.ask.usage_at_end and usage is not None:
+            text += f": t={self.stamp:.6f}\ndata: {self.shape.last(self.ask, usage)}\n\n"
         return text + "data: [DONE]\n\n"
 
     def _chunk(self, part: Part, end: int) -> Iterator[str]:
@@ -129,7 +131,10 @@ class Stream:
     def _closing(self, generated: int) -> str:
         if not self.ask.usage_always:
             return self.shape.closing(None)
-        return self.shape.closing(self.shape.usage([part.sequence for part in self.parts], generated, streamed=True))
+        return self.shape.closing(self._usage(generated))
+
+    def _usage(self, generated: int) -> dict[str, Any] | None:
+        return _told(self.shape, [part.sequence for part in self.parts], generated, streamed=True)
 
 
 def whole(ask: Ask, shape: Shape, served: list[tuple[Sequence, Answer]]) -> dict[str, Any]:
@@ -140,4 +145,16 @@ def whole(ask: Ask, shape: Shape, served: list[tuple[Sequence, Answer]]) -> dict
         text = answer.text(answer.thought, answer.count) if answer.count > answer.thought else ""
         choices.append(shape.choice(ask, at, text, thought, answer.reason))
     generated = sum(answer.count for _, answer in served)
-    return shape.whole(ask, choices, shape.usage([seq for seq, _ in served], generated, streamed=False))
+    return shape.whole(ask, choices, _told(shape, [seq for seq, _ in served], generated, streamed=False))
+
+
+def _told(shape: Shape, sequences: list[Sequence], generated: int, *, streamed: bool) -> dict[str, Any] | None:
+    """The usage that the client is told, with the faults that change it."""
+    faults = shape.launch.faults
+    if faults.get("drop_usage") is not None:
+        return None
+    usage = shape.usage(sequences, generated, streamed=streamed)
+    if lie := faults.get("wrong_token_counts"):
+        for key in (str(lie["field"]), "total_tokens"):
+            usage[key] += int(lie["by"])
+    return usage

@@ -16,19 +16,17 @@ from collections.abc import Iterable, Sequence
 SPECIAL = 1000
 BYTES = 1000
 FIRST_WORD = 2000
-WORDS = tuple(
-    f" {word}"
-    for word in (
-        "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which "
-        "one you were her all she there would their we him been has when who will more no if out so said what up its about "
-        "into than them can only other new some could time these two may then do first any my now such like our over man me "
-        "even most made after also did many before must through back years where much your way well down should because each "
-        "just those people how too little state good very make world still own see men work long get here between both life "
-        "being under never day same another know while last might us great old year off come since against go came right used "
-        "take three states himself few house use during without again place around however small found thought went say part "
-        "secret code number section answer question text note key value token context document paragraph asks gives means"
-    ).split()
-)
+_TEXT = """
+the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which one
+you were her all she there would their we him been has when who will more no if out so said what up its about into
+than them can only other new some could time these two may then do first any my now such like our over man me even
+most made after also did many before must through back years where much your way well down should because each just
+those people how too little state good very make world still own see men work long get here between both life being
+under never day same another know while last might us great old year off come since against go came right used take
+three states himself few house use during without again place around however small found thought went say part secret
+code number section answer question text note key value token context document paragraph asks gives means
+"""
+WORDS = tuple(f" {word}" for word in _TEXT.split())
 _IDS = {word: FIRST_WORD + at for at, word in enumerate(WORDS)}
 _PIECE = re.compile(
     "(?:" + "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True)) + r")(?![^\W\d_])|.", re.DOTALL

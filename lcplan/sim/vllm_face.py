@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lcplan.sim.launch import Launch
+from lcplan.sim.rank import Sequence
 from lcplan.sim.requests import Ask, Refused
-from lcplan.sim.schedule import Engine, Sequence
+from lcplan.sim.schedule import Engine
 from lcplan.sim.vllm_log import VllmLog
 from lcplan.sim.vllm_metrics import VllmMetrics
 
@@ -112,8 +113,10 @@ class VllmFace:
         if prompt + max(1, limit) > room:
             raise Refused(
                 400,
-                f"This model's maximum context length is {room} tokens. However, you requested {limit} output tokens and "
-                f"your prompt contains {prompt} input tokens, for a total of {prompt + limit} tokens. Please reduce the "
+                f"This model's maximum context length is {room} tokens. However, you requested {limit} "
+                "output tokens and "
+                f"your prompt contains {prompt} input tokens, for a total of {prompt + limit} tokens. "
+                "Please reduce the "
                 "length of the input prompt or the number of requested output tokens. "
                 f"(parameter=input_tokens, value={prompt})",
                 param="input_tokens",
@@ -142,7 +145,8 @@ class VllmFace:
     def frame(self, ask: Ask, index: int) -> tuple[str, str]:
         """Return both sides of a chunk's text and finish reason."""
         kind = "chat.completion.chunk" if ask.chat else "text_completion"
-        start = f'{{"id":"{self._id(ask)}","object":"{kind}","created":{ask.created},"model":{json.dumps(self._model(ask))},'
+        model = json.dumps(self._model(ask))
+        start = f'{{"id":"{self._id(ask)}","object":"{kind}","created":{ask.created},"model":{model},'
         if ask.chat:
             return f'{start}"choices":[{{"index":{index},"delta":', ',"logprobs":null,"finish_reason":'
         return f'{start}"choices":[{{"index":{index},"text":', ',"logprobs":null,"finish_reason":'
@@ -154,7 +158,7 @@ class VllmFace:
 
     def last(self, ask: Ask, usage: Mapping[str, Any]) -> str:
         """Return the usage chunk."""
-        body = {
+        body: dict[str, Any] = {
             "id": self._id(ask),
             "object": "chat.completion.chunk" if ask.chat else "text_completion",
             "created": ask.created,
@@ -182,7 +186,7 @@ class VllmFace:
         nulls = {"stop_reason": None, "token_ids": None, "routed_experts": None}
         return {"index": index, "message": message, "logprobs": None, "finish_reason": reason, **nulls}
 
-    def whole(self, ask: Ask, choices: list[dict[str, Any]], usage: Mapping[str, Any]) -> dict[str, Any]:
+    def whole(self, ask: Ask, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the body of a reply that is not streamed."""
         return {
             "id": self._id(ask),

@@ -93,7 +93,8 @@ class VllmLog(Log):
             self.record(
                 self.parent,
                 "loggers.py:310",
-                f"Engine {rank:03}: Avg prompt throughput: {prompt:.1f} tokens/s, Avg generation throughput: {generated:.1f} "
+                f"Engine {rank:03}: Avg prompt throughput: {prompt:.1f} tokens/s, Avg generation "
+                f"throughput: {generated:.1f} "
                 f"tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, GPU KV cache usage: {100 * used:.1f}%, "
                 f"Prefix cache hit rate: {100 * hits:.1f}%",
             )
@@ -155,8 +156,10 @@ class VllmLog(Log):
             raise StartFailure(
                 "Traceback (most recent call last):\n"
                 "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
-                f"  Value error, User-specified max_model_len ({launch.context}) is greater than the derived max_model_len "
-                f"(max_position_embeddings={float(launch.native_context)} or model_max_length=None in model's config.json). "
+                f"  Value error, User-specified max_model_len ({launch.context}) is greater than the "
+                "derived max_model_len "
+                f"(max_position_embeddings={float(launch.native_context)} or model_max_length=None in "
+                "model's config.json). "
                 "To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
                 1,
             )
@@ -183,8 +186,10 @@ class VllmLog(Log):
             f"model='{launch.model}', speculative_config={launch.flags.get('speculative-config')}, "
             f"tokenizer='{launch.model}', dtype=torch.bfloat16, max_seq_len={launch.context}, "
             f"tensor_parallel_size={launch.tp}, pipeline_parallel_size={launch.pp}, data_parallel_size={launch.dp}, "
-            f"decode_context_parallel_size={launch.dcp}, quantization=None, enforce_eager=False, kv_cache_dtype={dtype}, "
-            f"seed=0, served_model_name={launch.names[0]}, enable_prefix_caching={launch.cached}, enable_chunked_prefill=True"
+            f"decode_context_parallel_size={launch.dcp}, quantization=None, enforce_eager=False, "
+            f"kv_cache_dtype={dtype}, "
+            f"seed=0, served_model_name={launch.names[0]}, enable_prefix_caching={launch.cached}, "
+            "enable_chunked_prefill=True"
         )
         self.record(
             self.cores[0], "core.py:129", f"Initializing a V1 LLM engine (v{launch.version}) with config: {config}"
@@ -225,8 +230,10 @@ class VllmLog(Log):
             self.fail(
                 f"ValueError: To serve at least one request with the model's max seq len ({launch.context}), "
                 f"({round(needed, 2)} GiB KV cache is needed, which is larger than the available KV cache memory "
-                f"({round(launch.available_gib, 2)} GiB). Based on the available memory, the estimated maximum model length "
-                f"is {launch.pool // 16 * 16}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when "
+                f"({round(launch.available_gib, 2)} GiB). Based on the available memory, the estimated "
+                "maximum model length "
+                f"is {launch.pool // 16 * 16}. Try increasing `gpu_memory_utilization` or decreasing "
+                "`max_model_len` when "
                 f"initializing the engine. {_SEE}"
             )
         for core in self.cores:
@@ -244,11 +251,14 @@ class VllmLog(Log):
         consumed = round(launch.weights_gib + OVERHEAD_GIB / 2, 2)
         kept = int(launch.available_gib * 2**30)
         return (
-            f"Free memory on device (138.87/{GPU_GIB} GiB) on startup. Desired GPU memory utilization is ({launch.fraction}, "
-            f"{asked} GiB). Actual usage is {consumed} GiB for consumed memory (weights + non-torch), 0.44 GiB for peak "
+            f"Free memory on device (138.87/{GPU_GIB} GiB) on startup. Desired GPU memory utilization is "
+            f"({launch.fraction}, "
+            f"{asked} GiB). Actual usage is {consumed} GiB for consumed memory (weights + non-torch), "
+            "0.44 GiB for peak "
             "activation, and 0.84 GiB for CUDAGraph memory. Replace gpu_memory_utilization config with "
             f"`--kv-cache-memory={kept}` ({round(kept / 2**30, 2)} GiB) to fit into requested memory, or "
-            f"`--kv-cache-memory={kept + 2**33}` ({round(kept / 2**30 + 8, 2)} GiB) to fully utilize gpu memory. Current kv "
+            f"`--kv-cache-memory={kept + 2**33}` ({round(kept / 2**30 + 8, 2)} GiB) to fully utilize gpu "
+            "memory. Current kv "
             f"cache memory in use is {round(launch.available_gib, 2)} GiB."
         )
 

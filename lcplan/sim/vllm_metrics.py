@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lcplan.sim.metrics import Histogram, Labels, family, histogram
-from lcplan.sim.schedule import Rank, Sequence, Watch
+from lcplan.sim.rank import Rank, Sequence, Watch
 
 if TYPE_CHECKING:
     from lcplan.sim.launch import Launch
@@ -145,7 +145,7 @@ class VllmMetrics(Watch):
         drafts = [(labels, float(rank.totals.drafts)) for rank, labels in named]
         drafted = [(labels, float(rank.totals.drafts * self.launch.draft)) for rank, labels in named]
         accepted = [(labels, float(sum(rank.totals.accepted))) for rank, labels in named]
-        by_place = [
+        by_place: list[tuple[Labels, float]] = [
             ({**labels, "position": str(place)}, float(count))
             for rank, labels in named
             for place, count in enumerate([*rank.totals.accepted, *[0] * self.launch.draft][: self.launch.draft])
@@ -160,7 +160,7 @@ class VllmMetrics(Watch):
         )
 
     def _cache_config(self, rank: int) -> Labels:
-        """Labels of the cache config: blocks are summed over the ranks, tokens and concurrency are of one (core_client.py)."""
+        """Labels of the cache config: blocks are those of all ranks, tokens and concurrency of one (core_client.py)."""
         launch = self.launch
         return {
             "block_size": str(launch.page),
