@@ -63,6 +63,7 @@ def groups(plan: Plan) -> list[Group]:
 
 
 _SCHEDULE: tuple[tuple[str, Callable[[Launch], str]], ...] = (
+    ("", lambda one: one.action),
     ("launch", lambda one: one.id),
     ("quad", lambda one: "+".join(one.placement.quads) if one.placement else ""),
     ("layout", lambda one: one.label),
