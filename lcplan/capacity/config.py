@@ -177,10 +177,10 @@ def _kinds(traits: Mapping[str, Any], text: Mapping[str, Any], count: int) -> li
     if text.get("full_attention_interval"):
         every = int(text["full_attention_interval"])
         return ["full_attention" if (at + 1) % every == 0 else "linear_attention" for at in range(count)]
-    if text.get("attention_chunk_size") and "no_rope_layers" not in text:
+    if text.get("attention_chunk_size") and not text.get("no_rope_layers"):
         every = int(text.get("no_rope_layer_interval") or 4)
         return ["full_attention" if (at + 1) % every == 0 else "chunked_attention" for at in range(count)]
-    if text.get("attention_chunk_size") and text["no_rope_layers"]:
+    if text.get("attention_chunk_size"):
         return ["chunked_attention" if rope else "full_attention" for rope in text["no_rope_layers"]]
     if isinstance(text.get("hybrid_layer_pattern"), list):
         return ["sliding_attention" if slides else "full_attention" for slides in text["hybrid_layer_pattern"]]
@@ -196,7 +196,8 @@ def _kinds(traits: Mapping[str, Any], text: Mapping[str, Any], count: int) -> li
 
 def _full(text: Mapping[str, Any], kv_heads: int, head_dim: int) -> Cache:
     if text.get("kv_lora_rank"):
-        return Latent(int(text["kv_lora_rank"]), int(text["qk_rope_head_dim"]), int(text.get("index_head_dim") or 0))
+        index, pooled = int(text.get("index_head_dim") or 0), int(text.get("index_kpool") or 1)
+        return Latent(int(text["kv_lora_rank"]), int(text["qk_rope_head_dim"]), index, pooled)
     if text.get("global_head_dim"):
         heads, dim = int(text.get("num_global_key_value_heads") or kv_heads), int(text["global_head_dim"])
         return Attention(heads, dim, dim)

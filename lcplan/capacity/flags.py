@@ -9,7 +9,7 @@ from typing import Any
 
 from lcplan.base.layout import Layout
 from lcplan.capacity.gpus import Gpu
-from lcplan.capacity.shapes import Model
+from lcplan.capacity.shapes import Latent, Model
 
 _BYTES = {"float32": 4.0, "float": 4.0, "bfloat16": 2.0, "float16": 2.0, "half": 2.0, "bf16": 2.0, "fp16": 2.0}
 NEWEST = (0, 31, 0)  # of vLLM: what is assumed when no version is named
@@ -128,7 +128,7 @@ def model_dtype(model: Model, flags: Mapping[str, Any]) -> str:
 
 
 def _indexed(model: Model) -> bool:
-    return any(getattr(c, "index", 0) for layer in model.layers for c in layer)
+    return any(isinstance(c, Latent) and c.index and c.pool == 1 for layer in model.layers for c in layer)
 
 
 def _block(model: Model, kv_dtype: str, gpu: Gpu | None, flags: Mapping[str, Any]) -> int:

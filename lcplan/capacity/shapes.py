@@ -20,11 +20,15 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Multi-head latent attention (MLA): one vector per token. `index` > 0: with a sparse indexer of that dim."""
+    """Multi-head latent attention (MLA): one vector per token.
+
+    `index` > 0: with a sparse indexer of that dim, which keeps one entry per `pool` tokens.
+    """
 
     rank: int
     rope: int
     index: int = 0
+    pool: int = 1
 
 
 @dataclass(frozen=True, slots=True)

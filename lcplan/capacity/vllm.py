@@ -121,6 +121,8 @@ def _grouped(
     for spec, members in buckets.items():
         parts = _cdiv(len(members), size)
         groups += [(spec.need, members[first::parts]) for first in range(parts)]
+    if any(isinstance(c, Latent) and c.pool > 1 for layer in layers for c in layer):
+        groups.append((Need(block, 1, fixed=True), []))  # the tokens that do not fill a pooled entry yet
     page = specs[0][1].page
     sizes = tuple(max(sum(at in stage for at in members) for _, members in groups) * page for stage in stages)
     return sizes, tuple(need for need, _ in groups), min(need.block for need, _ in groups)
@@ -160,7 +162,7 @@ def _latent(cache: Latent, kv_dtype: str, size: float) -> int:
         entry = 352
     else:
         entry = int((cache.rank + cache.rope) * size)
-    return entry + indexer(cache.index)
+    return entry + indexer(cache.index) // cache.pool
 
 
 def indexer(dim: int) -> int:
@@ -176,7 +178,10 @@ def _widest(layers: Sequence[tuple[Cache, ...]], settings: Vllm) -> Cache:
 def _hybrid_block(layers: Sequence[tuple[Cache, ...]], settings: Vllm) -> int:
     """Tokens of a block of a hybrid with states: an attention page must hold a state (platforms/interface.py)."""
     state = max((state_bytes(c, settings) for layer in layers for c in layer if isinstance(c, State)), default=0)
-    per_token = _per_token(_widest(layers, settings), settings)
+    widest = _widest(layers, settings)
+    if isinstance(widest, Latent):  # the state must fit beside the indexer's own pages
+        widest = Latent(widest.rank, widest.rope)
+    per_token = _per_token(widest, settings)
     if settings.state_mode == "all":
         chunk = lcm(256, settings.align)
         return chunk * _cdiv(_cdiv(state, per_token), chunk)
