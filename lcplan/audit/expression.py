@@ -1,6 +1,6 @@
 """Derived values: small expressions over recorded figures, such as `RUN/A#ttft_s / RUN/B#ttft_s`.
 
-Numbers (`1M` is 1048576), references with a `#`, + - * /, parentheses, floor(), ceil(), min(), max(). A reference
+Numbers (`1M` is 1048576 tokens), references with a `#`, + - * /, parentheses, floor, ceil, min, max. A reference
 may hold `/` and `-`, so an operator beside one stands between spaces.
 """
 
@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     r"|(?P<number>\d[\d_]*(?:\.\d+)?)(?P<multiple>[KM]?)(?![\w.])"
     r"|(?P<name>floor|ceil|min|max)(?=\s*\()|(?P<sign>[-+*/(),\u00d7\u00f7]))"
 )
-_MULTIPLE = {"": 1, "K": 1024, "M": 1024 * 1024}
+_MULTIPLE = {"K": 1024, "M": 1024 * 1024}
 _RATES = {("tokens", "s"): "tokens/s", ("s", "tokens"): "s/token"}
 
 
@@ -31,7 +31,8 @@ def refs(text: str) -> list[Ref]:
 def evaluate(text: str, quantity: Callable[[Ref], Quantity]) -> Quantity:
     """Return the value of an expression in the base unit of its family. Raises LcplanError `bad-expression`.
 
-    Equal units divide to a ratio, tokens and seconds to a rate; a unit that does not come out of the figures is None.
+    Equal units divide to a ratio, tokens and seconds to a rate; a whole number of something, and a unit that does not
+    come out of the figures, is None.
     """
     reader = _Reader(text, quantity)
     result = reader.sum()
@@ -81,7 +82,8 @@ class _Reader:
         if kind == "ref":
             return self._quantity(parse(value))
         if kind == "number":
-            return Quantity(Decimal(value), "")
+            multiple = _MULTIPLE.get(value[-1])
+            return Quantity(Decimal(value[:-1]) * multiple, "tokens") if multiple else Quantity(Decimal(value), "")
         if kind == "name":
             return self._call(value)
         if value == "-":
@@ -102,7 +104,7 @@ class _Reader:
         self._expect(")")
         if name in ("floor", "ceil"):
             whole = found[0].base.to_integral_value(ROUND_FLOOR if name == "floor" else ROUND_CEILING)
-            return Quantity(whole, found[0].family)
+            return Quantity(whole, None)
         for other in found[1:]:
             self._common(found[0], other)
         return (min if name == "min" else max)(found, key=lambda one: one.base)
@@ -134,7 +136,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         at = match.end()
         kind = str(match.lastgroup)
         if kind == "multiple":
-            found.append(("number", str(Decimal(match["number"]) * _MULTIPLE[match["multiple"]])))
+            found.append(("number", match["number"] + match["multiple"]))
         else:
             found.append((kind, match[kind].replace("\u00d7", "*").replace("\u00f7", "/")))
     return found

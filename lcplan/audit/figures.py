@@ -6,8 +6,8 @@ A shown number is right when it is within half of its last digit of the recorded
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Literal
 
 Verdict = Literal["right", "wrong-value", "wrong-unit", "over-precise"]
@@ -124,7 +124,7 @@ def first(text: str) -> Shown | None:
     shown = _shown(found)
     word = _WORD.fullmatch(text, found.end())
     if not shown.unit and word:
-        return Shown(shown.text, shown.value, shown.decimals, shown.multiple, word[1], shown.start, shown.grouped)
+        return replace(shown, unit=word[1])
     return shown
 
 
@@ -138,8 +138,8 @@ def compare(shown: Shown, recorded: Quantity) -> Verdict:
     """Return whether a shown number is the recorded one. A number without a unit is read in the recorded unit."""
     if not _comparable(shown, recorded):
         return "wrong-unit"
-    if not any(abs(low_high[0]) <= low_high[1] for low_high in _distances(shown, recorded)):
-        return "wrong-value"
+    if not _within(shown, recorded):
+        return "wrong-unit" if shown.unit and _within(replace(shown, unit=""), recorded) else "wrong-value"
     return "over-precise" if _over_precise(shown, recorded) else "right"
 
 
@@ -172,11 +172,6 @@ def render(recorded: Quantity, like: Shown) -> str:
     return text + like.multiple
 
 
-def floor(value: Decimal) -> Decimal:
-    """Return the greatest integer that is not above a value."""
-    return value.to_integral_value(ROUND_FLOOR)
-
-
 def _shown(found: re.Match[str]) -> Shown:
     raw = found["number"]
     plain = re.sub(f"[{_GROUPS}]", "", raw).replace("\u2212", "-")
@@ -200,13 +195,8 @@ def _comparable(shown: Shown, recorded: Quantity) -> bool:
     return recorded.unit in _COUNT or recorded.unit not in _BY_NAME  # a count of anything: users, requests, needles
 
 
-def _distances(shown: Shown, recorded: Quantity) -> list[tuple[Decimal, Decimal]]:
-    factor = _factor(shown, recorded)
-    base = recorded.base
-    return [
-        (shown.value * multiple * factor - base, _half(shown) * multiple * factor)
-        for multiple in _MULTIPLES[shown.multiple]
-    ]
+def _within(shown: Shown, recorded: Quantity) -> bool:
+    return distance(shown, _factor(shown, recorded), recorded.base) <= 1
 
 
 def _factor(shown: Shown, recorded: Quantity) -> Decimal:

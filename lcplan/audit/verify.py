@@ -146,6 +146,8 @@ def _anchor(root: Path) -> list[Diagnostic]:
 
 def _claims(root: Path, done: Verified) -> _Claims:
     """Return what the state says about each run's cells; a state that cannot be trusted is a finding."""
+    if not state.path(root).exists():
+        return {}  # it can be told again from what is verified here
     try:
         stored, warnings = state.load(root)
     except LcplanError as newer:

@@ -99,17 +99,23 @@ def figures(predicate: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str
 
 def _current(root: Path) -> sqlite3.Connection:
     file = root / "index.sqlite"
-    for attempt in (str(file), str(file), ":memory:"):
-        connection = sqlite3.connect(attempt, timeout=_WAIT_S, isolation_level=None)
-        try:
-            _follow(connection, root)
-            return connection
-        except sqlite3.OperationalError:  # not writable, or another process keeps it busy
-            connection.close()
-        except sqlite3.DatabaseError:  # no database
-            connection.close()
-            file.unlink(missing_ok=True)
-    raise AssertionError("a database in memory can be written")
+    try:
+        return _following(str(file), root)
+    except sqlite3.OperationalError:  # not writable, or kept busy by another process
+        return _following(":memory:", root)
+    except sqlite3.DatabaseError:  # no database
+        file.unlink()
+        return _following(str(file), root)
+
+
+def _following(name: str, root: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(name, timeout=_WAIT_S, isolation_level=None)
+    try:
+        _follow(connection, root)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def _follow(connection: sqlite3.Connection, root: Path) -> None:
