@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ _FORMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "sglang": (("-m", "sglang.launch_server"), ("sglang", "serve")),
 }
+
+_NO_CHOICE = re.compile(r"(--\S+) has no choice (.+); known: (.+)")
+_NO_INTEGER = re.compile(r"(--\S+) takes an integer, not (.+)")
+_NO_NUMBER = re.compile(r"(--\S+) takes a number, not (.+)")
 
 
 class StartFailure(Exception):
@@ -191,7 +196,18 @@ def _usage(
     if spelled or surplus:
         return f"usage: {name} [-h] ...\n{name}: error: unrecognized arguments: {' '.join([*spelled, *surplus])}"
     name = "vllm serve" if name == "vllm" else name
-    return f"usage: {name} [-h] ...\n{name}: error: argument {errors[0].message}"
+    return f"usage: {name} [-h] ...\n{name}: error: {_in_argparse_words(errors[0].message)}"
+
+
+def _in_argparse_words(message: str) -> str:
+    for pattern, kind in ((_NO_CHOICE, "choice"), (_NO_INTEGER, "int"), (_NO_NUMBER, "float")):
+        if hit := pattern.match(message):
+            if kind == "choice":
+                known = ", ".join(f"'{word}'" for word in hit[3].split(", "))
+                return f"argument {hit[1]}: invalid choice: {hit[2]} (choose from {known})"
+            return f"argument {hit[1]}: invalid {kind} value: {hit[2]}"
+    flag, _, rest = message.partition(" ")
+    return f"argument {flag}: {rest}" if flag.startswith("-") else message
 
 
 def _config(model: str) -> Mapping[str, Any] | None:

@@ -33,14 +33,15 @@ def find(prompt: bytes) -> Needle | None:
     if not runs:
         return None
     count = len(prompt) // 4
-    question = tokens.decode(tokens.unpack(prompt[-4 * min(_QUESTION, count) :]))
-    asked = set(_WORD.findall(question[-400:].lower()))
+    # A sentence with a code that stands close to the end is no part of the question.
+    question = tokens.decode(tokens.unpack(prompt[4 * max(count - _QUESTION, runs[-1][1]) :]))
+    asked = set(_WORD.findall(question.lower()))
     best: tuple[int, Needle] | None = None
     for start, end in runs:
         needle = _read(prompt, start, end, count)
         words = set(_WORD.findall(needle.sentence.lower())) - {needle.code}
         score = len(words & asked)
-        if words and (best is None or score >= best[0]):
+        if score and (best is None or score >= best[0]):
             best = score, needle
     return best[1] if best else None
 

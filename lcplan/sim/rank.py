@@ -1,7 +1,7 @@
 """One engine rank: a queue, a batch, a pool. Continuous batching with chunked prefill, in virtual seconds.
 
 A step's work is decided when it begins, as in the real engines. vLLM mixes prefill chunks and decodes in a step; SGLang
-runs prefill alone. All sequences in a batch share one list of step times, so a step costs the same for one and for many.
+runs prefill alone. All sequences of a batch share one list of step times: a step costs the same for one and for many.
 """
 
 from __future__ import annotations
