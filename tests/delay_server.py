@@ -28,9 +28,12 @@ class Behaviour:
     prompt_off: int = 0  # how far the counted prompt length is off
     tokens_off: int = 0
     status: int = 200
+    fail_every: int = 0  # so many requests each, one is refused
     error_event: bool = False
     hits: float = 0.0  # share of prompt tokens that the metrics call cached
     metrics: bool = True
+    silent_counters: bool = False  # they stay at 0, as with prefix caching off
+    tokenize: bool = True
     foreign: int = 0  # prompt tokens counted on top with each request
     answer: str = ""
     find_code: bool = False  # answers with the first seven digits in the prompt (ids 1048..1057)
@@ -79,7 +82,7 @@ class Server:
                 f"vllm:num_preemptions_total{label} 0.0",
             ]
             return _reply(200, "\n".join(lines) + "\n")
-        if path == "/tokenize":
+        if path == "/tokenize" and self.b.tokenize:
             return _reply(200, json.dumps({"tokens": [1000 + c for c in json.loads(body)["prompt"].encode()]}))
         if path == "/requests":
             return _reply(200, str(self.requests))
@@ -89,8 +92,11 @@ class Server:
         self, writer: asyncio.StreamWriter, body: bytes, chat: bool, arrived: float, headers: dict[str, str]
     ) -> bool:
         b = self.b
-        if b.status != 200:
-            writer.write(_reply(b.status, json.dumps({"error": {"message": "no room", "code": b.status}})))
+        refused = b.fail_every and self.requests % b.fail_every == 0
+        if b.status != 200 or refused:
+            writer.write(
+                _reply(500 if refused else b.status, json.dumps({"error": {"message": "no room", "code": b.status}}))
+            )
             return True
         prompt = 7 if chat else body[body.index(b"[") :].count(b",") + 1
         asked = int(re.search(rb'"max_tokens": ?(\d+)', body)[1])  # type: ignore[index]
@@ -112,8 +118,9 @@ class Server:
             )
             return await self.stream(writer, prompt, tokens, chat, arrived, answer)
         finally:
-            self.queried += prompt + b.foreign
-            self.hit += round(prompt * b.hits)
+            if not b.silent_counters:
+                self.queried += prompt + b.foreign
+                self.hit += round(prompt * b.hits)
             if self.gate:
                 self.gate.release()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +17,8 @@ from lcplan.workload.client import CHAT, Client, Record, Request, sequence
 from lcplan.workload.lag import beating
 from lcplan.workload.prompts import Identity, alphabet, body, salted
 
-TRIES = 4  # a busy machine may disturb one; an error of the client is in all of them
+TRIES = 6  # a busy machine may disturb some; an error of the client is in all of them
+BUSY = 8.0  # on a machine with more to do than cores only gross errors can be told
 
 
 def request(index: int = 0, prompt: int = 100, output: int = 16, **facts: Any) -> Request:
@@ -34,7 +37,8 @@ def send(url: str, requests: Sequence[Request], **options: Any) -> list[Record]:
 
 def within(ms: float, errors: Callable[[], list[float]]) -> None:
     """Assert that the errors of a measurement (in ms) are small, on one of a few tries."""
-    seen = []
+    ms *= BUSY if os.getloadavg()[0] > (os.cpu_count() or 1) else 1.0
+    seen: list[float] = []
     for _ in range(TRIES):
         found = errors()
         seen.append(max(found, key=abs))
@@ -166,10 +170,10 @@ def test_arrivals_by_rate_are_sent_when_planned() -> None:
 def test_lag_of_a_blocked_loop_is_seen() -> None:
     async def run() -> float:
         async with beating() as lag:
-            for _ in range(10):
-                await asyncio.sleep(0)
-                deadline = asyncio.get_running_loop().time() + 0.03
-                while asyncio.get_running_loop().time() < deadline:
+            for _ in range(25):
+                await asyncio.sleep(0.006)
+                deadline = time.perf_counter() + 0.02
+                while time.perf_counter() < deadline:
                     pass
         return lag.p90_ms or 0.0
 

@@ -102,6 +102,7 @@ class Client:
         self.base_url = base_url.rstrip("/")
         self._simulated = simulated
         self._idle_s = idle_s
+        self.on_first_token: Callable[[], None] | None = None
         self._load: httpx.AsyncClient = self._new()
         self._control: httpx.AsyncClient = self._new()
 
@@ -169,7 +170,7 @@ class Client:
         try:
             response = await self._load.send(outgoing, stream=True)
             try:
-                await _receive(response, record)
+                await self._receive(response, record)
             finally:
                 await response.aclose()
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
@@ -212,6 +213,35 @@ class Client:
             request = await script(record)
         return records
 
+    async def _receive(self, response: httpx.Response, record: Record) -> None:
+        record.status = response.status_code
+        record.simulated = response.headers.get(SIMULATED_HEADER) == "1"
+        if response.status_code != 200:
+            await response.aread()
+            record.error = f"HTTP {response.status_code}: {error_text(response.content)}"
+            return
+        stream = Stream(
+            chat=record.request.path == CHAT,
+            origin=record.sent if record.simulated else None,
+            keep_text=record.request.keep_text,
+        )
+        waiting = True
+        try:
+            async for piece in response.aiter_raw():
+                stream.feed(time.perf_counter_ns(), piece)
+                if waiting and stream.chunks:
+                    waiting = False
+                    if self.on_first_token:
+                        self.on_first_token()
+            stream.close(time.perf_counter_ns())
+        finally:
+            record.chunks = stream.chunks
+            record.first = stream.chunks[0] if stream.chunks else None
+            record.last = stream.chunks[-1] if stream.chunks else None
+            record.prompt_tokens, record.output_tokens = stream.prompt_tokens, stream.output_tokens
+            record.cached_tokens, record.finish = stream.cached_tokens, stream.finish
+            record.text, record.error = stream.text, stream.error
+
     def _new(self) -> httpx.AsyncClient:
         import httpx
         import httpx_aiohttp
@@ -250,31 +280,6 @@ async def _stamp(*_: object) -> None:
     if record is not None:
         record.sent = time.perf_counter_ns()
         _sending.set(None)
-
-
-async def _receive(response: httpx.Response, record: Record) -> None:
-    record.status = response.status_code
-    record.simulated = response.headers.get(SIMULATED_HEADER) == "1"
-    if response.status_code != 200:
-        await response.aread()
-        record.error = f"HTTP {response.status_code}: {error_text(response.content)}"
-        return
-    stream = Stream(
-        chat=record.request.path == CHAT,
-        origin=record.sent if record.simulated else None,
-        keep_text=record.request.keep_text,
-    )
-    try:
-        async for piece in response.aiter_raw():
-            stream.feed(time.perf_counter_ns(), piece)
-        stream.close(time.perf_counter_ns())
-    finally:
-        record.chunks = stream.chunks
-        record.first = stream.chunks[0] if stream.chunks else None
-        record.last = stream.chunks[-1] if stream.chunks else None
-        record.prompt_tokens, record.output_tokens = stream.prompt_tokens, stream.output_tokens
-        record.cached_tokens, record.finish = stream.cached_tokens, stream.finish
-        record.text, record.error = stream.text, stream.error
 
 
 def error_text(body: bytes) -> str:

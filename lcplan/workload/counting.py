@@ -16,6 +16,7 @@ from lcplan.workload.job import Job
 _LATEST = ("waiting", "running", "kv_usage", "accept_length")  # gauges: no difference means anything
 _SETTLE_S = 0.05
 _SETTLE_TRIES = 20
+_GAP_S = 0.5
 _WATCH_S = 2.0  # seldom, because rendering a metrics page costs the server some milliseconds
 
 
@@ -37,7 +38,7 @@ class Watched:
     def see(self, waiting: float | None, usage: float | None) -> None:
         """Take one reading."""
         self.waiting = max(self.waiting, waiting or 0.0)
-        if usage is not None:
+        if usage:  # 0 is what an engine says before it begins and after it has ended
             self.kv_usage = max(self.kv_usage or 0.0, usage)
 
 
@@ -93,26 +94,37 @@ def as_json(counters: Counters | None) -> dict[str, Any] | None:
 
 @contextlib.asynccontextmanager
 async def watching(client: Client, job: Job) -> AsyncIterator[Watched]:
-    """Read the gauges now and then while the body runs, and hand out the highest ones."""
-    seen = Watched()
-    task = asyncio.create_task(_watch(client, job, seen.see))
+    """Read the gauges while the body runs, now and then and soon after a first token, and hand out the highest ones.
+
+    At a first token the pool is as full as a request's prefill makes it, however short the answer.
+    """
+    seen, first_token = Watched(), asyncio.Event()
+    client.on_first_token = first_token.set
+    task = asyncio.create_task(_watch(client, job, seen.see, first_token))
     try:
         yield seen
     finally:
+        client.on_first_token = None
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
 
-async def _watch(client: Client, job: Job, see: Callable[[float | None, float | None], None]) -> None:
-    pause = max(0.05, _WATCH_S / job.speed) if job.simulated else _WATCH_S
+async def _watch(
+    client: Client, job: Job, see: Callable[[float | None, float | None], None], first_token: asyncio.Event
+) -> None:
+    speed = job.speed if job.simulated else 1.0
     while True:
-        await asyncio.sleep(pause)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.05, _WATCH_S / speed)):
+                await first_token.wait()
+        first_token.clear()
         for page in await asyncio.gather(*(_page(client, url) for url in _urls(job))):
             if page is None:
                 return
             found = dialect.gauges(page, job.engine)
             see(found.waiting, found.kv_usage)
+        await asyncio.sleep(_GAP_S / speed)
 
 
 async def _page(client: Client, url: str) -> str | None:

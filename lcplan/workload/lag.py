@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from lcplan.workload.stats import quantile
 
 _BEAT_S = 0.005
+_MIN_BEATS = 20
 _MAX_BEATS = 100_000
 
 
@@ -26,8 +27,8 @@ class Lag:
 
     @property
     def p90_ms(self) -> float | None:
-        """The 90th percentile, None without a sample."""
-        return quantile(sorted(self._late), 0.9) if self._late else None
+        """The 90th percentile, None for a measurement too short to have one."""
+        return quantile(sorted(self._late), 0.9) if len(self._late) >= _MIN_BEATS else None
 
 
 @contextlib.asynccontextmanager

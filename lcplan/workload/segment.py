@@ -49,7 +49,12 @@ class Segment:
 
     @property
     def prefill_tokens_per_s(self) -> float | None:
-        """New prompt tokens of all requests over the time from the first one sent to the last first token."""
+        """New prompt tokens of all requests over the time from the first one sent to the last first token.
+
+        None where a user sent several: then decoding lies between the first one and the last.
+        """
+        if len({r.request.user for r in self.records}) < len(self.records):
+            return None
         return _rate(self.completed, sum(r.request.new_tokens for r in self.completed), prefill=True)
 
     @property
