@@ -119,9 +119,10 @@ def _file(folder: Path, subject: dict[str, Any], run: str, part: Verified) -> No
 
 
 def _files(folder: Path) -> Iterator[str]:
-    for here, _, names in os.walk(folder):
-        for name in names:
-            yield (Path(here) / name).relative_to(folder).as_posix()
+    top = str(folder)
+    for here, _, names in os.walk(top):
+        within = here[len(top) + 1 :]
+        yield from (f"{within}/{name}" if within else name for name in names)
 
 
 def _recipe(file: Path) -> list[Diagnostic]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from lcplan.audit.coverage import Coverage
-from lcplan.audit.doc import Checked
-from lcplan.audit.verify import Verified
-from lcplan.audit.why import Answer, Chain
+from typing import TYPE_CHECKING
+
 from lcplan.view.runs import figures_text, table
+
+if TYPE_CHECKING:
+    from lcplan.audit.coverage import Coverage
+    from lcplan.audit.doc import Checked
+    from lcplan.audit.verify import Verified
+    from lcplan.audit.why import Answer, Chain
 
 
 def verified_text(done: Verified) -> str:
@@ -20,8 +24,6 @@ def verified_text(done: Verified) -> str:
 
 def why_text(answer: Answer) -> str:
     """Return the chains of an answer, best first; a cmd.sh is printed once."""
-    if not answer.chains:
-        return f"no recorded value rounds to {answer.query}"
     shown: set[str] = set()
     parts = []
     for number, chain in enumerate(answer.chains, 1):

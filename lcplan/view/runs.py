@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lcplan.audit.diff import Difference
-from lcplan.audit.listing import Listed
+if TYPE_CHECKING:
+    from lcplan.audit.diff import Difference
+    from lcplan.audit.listing import Listed
 
 _HEADLINES = ("ttft_s", "prefill_tokens_per_s", "tpot_ms", "user_tokens_per_s", "total_tokens_per_s", "needles_found")
 
