@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lcplan.runtime.base import Runtime
 
-_MODULES = {"process": "lcplan.runtime.process", "sim": "lcplan.runtime.sim"}
+_MODULES = {
+    "process": "lcplan.runtime.process",
+    "docker": "lcplan.runtime.docker",
+    "sim": "lcplan.runtime.sim",
+}
 
 
 def get(name: str) -> Runtime:
-    """Return the runtime of a name: process or sim. Raises KeyError for a name that no plan of this version has."""
+    """Return the runtime of a name: process, docker or sim. Raises KeyError for any other."""
     made: Runtime = import_module(_MODULES[name]).RUNTIME
     return made

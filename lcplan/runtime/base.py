@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 LABEL_RUN = "LCPLAN_RUN"
 LABEL_LINEAGE = "LCPLAN_LINEAGE"
 
 Handle = dict[str, Any]
+
+
+class Image(TypedDict):
+    """An image as declared, and what it turned out to be: its id and its digest in the repository."""
+
+    declared: str | None
+    id: str | None
+    digest: str | None
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a container needs beside the engine's argv. `options` are the stack's `docker:`, `numa` the quad's nodes.
+
+    `stays_up` is set for a server that outlives the apply.
+    """
+
+    image: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numa: Sequence[int] = ()
+    fingerprint: str = ""
+    stays_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,6 +53,7 @@ class Start:
     port: int = 0
     speed: float = 200.0
     header: Sequence[str] = ()
+    container: Container | None = None
 
     @property
     def log(self) -> Path:
@@ -60,6 +83,18 @@ class Runtime(Protocol):
 
     def script(self, start: Start) -> str:
         """Return the text of cmd.sh."""
+        ...
+
+    def address(self) -> str:
+        """Return the host on which servers answer."""
+        ...
+
+    def shell(self) -> Sequence[str]:
+        """Return the words in front of a command that make it run on the servers' machine, none for this one."""
+        ...
+
+    def resolve(self, image: str | None, cancelled: Callable[[], bool]) -> Image:
+        """Make sure of a declared image and return what it is. Raises LcplanError when it can't be had."""
         ...
 
     def start(self, start: Start) -> Handle:

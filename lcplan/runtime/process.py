@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lcplan.base.diagnostics import fail
 from lcplan.base.files import write_atomic
 from lcplan.engine.shell import render_script
-from lcplan.runtime.base import LABEL_LINEAGE, LABEL_RUN, Found, Handle, Start
+from lcplan.runtime.base import LABEL_LINEAGE, LABEL_RUN, Found, Handle, Image, Start
 
 _POLL_S = 0.02
 _KILL_WAIT_S = 10.0
@@ -33,6 +33,18 @@ class ProcessRuntime:
             env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(start.gpus), **env}
         wrapper = ["taskset", "--cpu-list", start.cpus] if start.cpus else []
         return render_script(start.argv, env, secrets=list(start.secrets), header=list(start.header), wrapper=wrapper)
+
+    def address(self) -> str:
+        """Return this machine."""
+        return "127.0.0.1"
+
+    def shell(self) -> list[str]:
+        """Return no words: commands run here."""
+        return []
+
+    def resolve(self, image: str | None, cancelled: Callable[[], bool]) -> Image:
+        """Return an image as declared: a process has none of its own."""
+        return {"declared": image, "id": None, "digest": None}
 
     def exports(self, start: Start) -> dict[str, str]:
         """Return variables that stand beside cmd.sh's own exports."""

@@ -6,6 +6,7 @@ import sys
 
 from lcplan.engine.shell import render_script
 from lcplan.runtime.base import Start
+from lcplan.runtime.docker_command import container_script
 from lcplan.runtime.process import ProcessRuntime
 
 
@@ -15,7 +16,9 @@ class SimRuntime(ProcessRuntime):
     name = "sim"
 
     def script(self, start: Start) -> str:
-        """Return cmd.sh as the real engine would be started."""
+        """Return cmd.sh as the real engine would be started, in its container if it has one."""
+        if start.container is not None:
+            return container_script(start)
         return render_script(start.argv, start.env, secrets=list(start.secrets), header=list(start.header))
 
     def exports(self, start: Start) -> dict[str, str]:
