@@ -39,6 +39,7 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
             number = 1 if wish.within_launch else repeat
             launch = _launch(recipes, wish, number, runtime, launches)
             launch.quiet |= bool(settings.get("quiet"))
+            launch.preempt |= bool(settings.get("preempt"))
             launch.priority = max(launch.priority, settings.get("priority", 0))
             head = f"{FINGERPRINT_VERSION}:{launch.digest}:{repeat}:"
             for point, item in wish.points:

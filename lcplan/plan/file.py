@@ -133,6 +133,7 @@ def _cell(one: Cell) -> dict[str, Any]:
 
 def _placement(kept: dict[str, Any]) -> Placement:
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+    fields["roles"] = {role: _placement(one) for role, one in kept["roles"].items()}
     return Placement(**fields)
 
 

@@ -40,7 +40,11 @@ class Cell:
 
 @dataclass(slots=True)
 class Placement:
-    """Where a launch runs. `gpus` are indices; `uuids` stand beside them when the node declares them."""
+    """Where a launch runs. `gpus` are indices; `uuids` stand beside them when the node declares them.
+
+    `evicts` names the serve entries that must leave for it. A split layout has a placement for each of its servers in
+    `roles` (`prefill`, `decode`, `router`; `prefill-1`, ... when there are several); its own port is the router's.
+    """
 
     node: str
     quads: tuple[str, ...]
@@ -51,6 +55,8 @@ class Placement:
     port: int = 0
     ports: tuple[int, int] = (0, 0)
     reason: str = ""
+    evicts: tuple[str, ...] = ()
+    roles: dict[str, Placement] = field(default_factory=dict)
 
     @property
     def quad(self) -> str | None:
@@ -94,6 +100,7 @@ class Launch:
     cap: int | None = None
     cap_source: str = ""
     quiet: bool = False
+    preempt: bool = False
     priority: int = 0
     load_s: float = 0.0
     measure_s: float = 0.0
@@ -119,13 +126,16 @@ class Snapshot:
     """The recorded side of the comparison, as the state tells it.
 
     `fields` returns the behaviour of a run's launch and the definition of one of its cells, or None when the manifest
-    can't be read; it is asked only when something changed.
+    can't be read; it is asked only when something changed. `durations` are the seconds that cells took, by fingerprint;
+    `loads` those from start to ready, by stack.
     """
 
     lineage: str | None = None
     serial: int = 0
     cells: Mapping[str, Recorded] = field(default_factory=dict)
     fields: Callable[[str, str], tuple[dict[str, Any], dict[str, Any]] | None] = lambda run, cell: None
+    durations: Mapping[str, float] = field(default_factory=dict)
+    loads: Mapping[str, float] = field(default_factory=dict)
 
 
 class Operation(NamedTuple):
