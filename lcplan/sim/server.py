@@ -223,7 +223,7 @@ class Server:
 
     async def _reset(self, request: web.BaseRequest) -> web.StreamResponse:
         idle = not self.engine.busy
-        if idle and not self.launch.faults.get("reset_lies"):
+        if idle and self.launch.faults.get("reset_lies") is None:
             for rank in self.engine.ranks:
                 rank.pool.clear()
         status, body = self.face.reset(idle)
@@ -288,7 +288,7 @@ class Server:
         """An error after the stream began: an event, then the end; SGLang's process simply goes."""
         if self.state == "dying" and isinstance(self.face, SglangFace):
             await self.over.wait()
-        error = json.dumps(self.face.error(self.face.dead()))
+        error = json.dumps(self.face.error(self.face.dead()), separators=(",", ":"))
         await response.write(f"data: {error}\n\ndata: [DONE]\n\n".encode())
         await response.write_eof()
         return response
