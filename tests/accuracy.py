@@ -1,7 +1,7 @@
 """How good the predictions are: every usable case, its error, and whether the printed interval holds it.
 
 python tests/accuracy.py            the table and the summary (Markdown)
-python tests/accuracy.py --check    also the cross-validation: coefficients fitted without the model, or the version, judged
+python tests/accuracy.py --check    also the cross-validation: coefficients fitted without the model or version
 python tests/accuracy.py --fit      fit the coefficients again and write lcplan/capacity/overhead.json
 """
 
@@ -173,8 +173,8 @@ class Row:
         )
 
 
-# Written from the engine's tensors, or seen directly (tp: two starts that differ in it alone; base: printed as non-torch
-# memory), and not fitted.
+# Written from the engine's tensors, or seen directly and not fitted (tp: two starts that differ in it alone; base:
+# printed as non-torch memory).
 FIXED = {"mlp": 1.0, "expanded": 1.0, "queries": 1.0, "prompts": 1.0, "tp": 0.29, "base": 0.25}
 PRIOR = {
     "fused": 1.5,
@@ -198,7 +198,7 @@ def rows(of: Iterable[Case]) -> list[Row]:
         if launch.engine != "vllm" or "tokens_from_flags" not in case.uses or case.unstated:
             continue
         card = gpu(launch.gpu, launch.gpu_memory)
-        if card is None or not card.known or case.weights is None and case.kv_memory is None:
+        if card is None or not card.known or (case.weights is None and case.kv_memory is None):
             continue
         given = settings(model, launch.version, card, launch.layout, launch.flags)
         pool = vllm.pool(model, given)
@@ -281,8 +281,8 @@ def _write(observed: Sequence[Row]) -> None:
             "Coefficients of lcplan/capacity/overhead.py, fitted to real starts by `python tests/accuracy.py --fit`.",
             "GiB per start (base, tp, fused, encoder), multiples of a tensor's size (hidden, compiled, moe and the",
             "terms of 1), bytes per logit (logits...). graphs: base, per layer, with experts.",
-            "error: GiB below and above that hold 95 % of the errors of starts that the fit had not seen, for a measured",
-            "version (model left out) and for another one (version left out).",
+            "error: GiB below and above that hold 95 % of the errors of starts that the fit had not seen, for a",
+            "measured version (model left out) and for another one (version left out).",
         ],
         "coefficients": {name: round(value, 4) for name, value in found.items()},
         "graphs": fit_graphs([row.case for row in observed]),
@@ -333,10 +333,9 @@ def report() -> str:
             "".join(f"{k}{v}" for k, v in (("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp)) if v > 1) or "tp1"
         )
         note = f" ({case.unstated})" if case.unstated else ""
-        lines.append(
-            f"| {case.name} | {case.model}{note} | {case.launch.engine} {case.launch.version} | {spread} | {case.pool:,} | "
-            f"{one} | {two} | {inside} |"
-        )
+        engine = f"{case.launch.engine} {case.launch.version}"
+        cells = (case.name, case.model + note, engine, spread, f"{case.pool:,}", one, two, inside)
+        lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| what | cases | median | 90th percentile | worst |", "|---|---:|---:|---:|---:|"]
     for name, errors in (("from KV memory", memory), *((f"from flags, {k}", v) for k, v in flags.items())):
         lines.append(_summary(name, errors))

@@ -49,6 +49,8 @@ def read(config: Mapping[str, Any]) -> Model | Unknown:
         return Unknown(name, f"config.json of {name} lacks {missing.args[0]}")
     except _Strange as strange:
         return Unknown(name, f"{name}: {strange}")
+    except (TypeError, ValueError, ZeroDivisionError, AttributeError) as wrong:
+        return Unknown(name, f"config.json of {name} is malformed: {wrong}")
 
 
 @cache

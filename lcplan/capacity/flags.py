@@ -55,7 +55,8 @@ def vllm(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags: Map
     spec = flags.get("speculative-config")
     spec = spec if isinstance(spec, Mapping) else {}
     method = str(spec.get("method", ""))
-    large = bool(gpu and gpu.memory >= 70 and "A100" not in gpu.name)  # arg_utils: larger batches on larger GPUs
+    # arg_utils: larger batches on larger GPUs, which an unknown one is taken for.
+    large = gpu is None or (gpu.memory >= 70 and "A100" not in gpu.name)
     length = integer(flags, "max-model-len", 0)
     kv_dtype = str(flags.get("kv-cache-dtype") or "auto")
     dtype = model_dtype(model, flags)

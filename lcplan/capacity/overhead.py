@@ -14,6 +14,7 @@ from typing import Any
 
 from lcplan.capacity.flags import Vllm
 from lcplan.capacity.shapes import Model
+from lcplan.capacity.weights import scheme_of
 
 GIB = 2**30
 Terms = dict[str, float]
@@ -21,7 +22,7 @@ Terms = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """GiB on one rank by part, and the share of error: `low` and `high` GiB around the sum hold 90 % of known starts."""
+    """GiB on one rank by part. The true sum lies between `low` and `high` GiB around it in nine of ten starts."""
 
     activations: float
     communication: float
@@ -40,10 +41,9 @@ def overhead(model: Model, given: Vllm, *, last: bool, layers: int) -> Overhead:
     """Return what vLLM keeps besides weights and pool on a rank of a stage with so many layers; `last` samples."""
     table = constants()
     coefficients = table["coefficients"]
-    terms = dominant(model, given, coefficients, last=last, layers=layers)
-    amounts = {name: coefficients[name] * value for name, value in terms.items()}
-    known = given.version[:2] in {tuple(v) for v in table["measured"]}
-    low, high = table["error"]["known" if known else "unknown"]
+    present = dominant(model, given, coefficients, last=last, layers=layers)
+    amounts = {name: coefficients[name] * value for name, value in present.items()}
+    low, high = _error(given, present)
     parts = {"communication": ("tp", "fused"), "graphs": ("graphs",), "other": ("base",)}
     sums = {part: sum(amounts.pop(name, 0.0) for name in names) for part, names in parts.items()}
     return Overhead(activations=sum(amounts.values()), low=low, high=high, **sums)
@@ -72,14 +72,16 @@ def terms(model: Model, given: Vllm, *, last: bool, layers: int) -> list[Terms]:
         common["encoder"] = 1.0
     if model.latent:
         common["prompts"] = _latent_prompts(given) * int(model.text["kv_lora_rank"]) * 2 / GIB
-    if given.version >= (0, 21) and not given.eager and not second_runner(model, given):
+    second = second_runner(model, given)
+    if given.version >= (0, 21) and not given.eager and (not second or given.version >= (0, 28)):
+        # The estimate is subtracted from 0.21 on; the second runner's was 0 until it became the only default.
         common["graphs"] = graphs(layers, moe=model.moe is not None)
     common["hidden"] = hidden
     forward = {**common, "compiled": 0.0 if given.eager else hidden}
     phases = [{**forward, **part} for part in _forward(model, given)]
     if last:
         logits = min(given.sequences, tokens) * model.vocab / GIB
-        phases.append({**common, era(given.version, second_runner(model, given)): logits})
+        phases.append({**common, era(given.version, second): logits})
     return phases
 
 
@@ -90,8 +92,17 @@ def graphs(layers: int, *, moe: bool) -> float:
 
 
 def second_runner(model: Model, given: Vllm) -> bool:
-    """Return whether the second model runner serves the model: dense text models from 0.25 on (seen in 0.25.1)."""
-    return given.version >= (0, 25) and not (model.moe or model.latent or model.hybrid or model.multimodal)
+    """Return whether vLLM's second model runner serves the model.
+
+    It became the default for some dense models in 0.23, for all of them in 0.25 (seen in 0.25.1), then for the rest.
+    """
+    if given.version >= (0, 28):
+        return True
+    dense = not (model.moe or model.latent or model.hybrid)
+    if given.version >= (0, 25):
+        return dense
+    plain = model.family in ("llama", "mistral", "qwen3") and not scheme_of(model.config, given.quantization).bits
+    return given.version >= (0, 23) and dense and plain
 
 
 def era(version: tuple[int, ...], second: bool) -> str:
@@ -99,6 +110,16 @@ def era(version: tuple[int, ...], second: bool) -> str:
     if second:
         return "logits_runner2"
     return "logits" if version >= (0, 17) else "logits_before_0.17"
+
+
+def _error(given: Vllm, present: Terms) -> tuple[float, float]:
+    table = constants()
+    measured = {tuple(v) for v in table["measured"]}
+    low, high = table["error"]["known" if given.version[:2] in measured else "unknown"]
+    if "fused" in present and given.version >= (0, 20):  # seen in 0.19 only
+        reach = table["coefficients"]["fused"]
+        low, high = min(low, -reach), max(high, reach)
+    return low, high
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The prediction: from a config.json and a launch to the pool that the engine will print, with its parts and interval."""
+"""The prediction: from a config.json and a launch to the pool that the engine will print, with parts and interval."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from lcplan.capacity.shapes import Model, Unknown
 from lcplan.capacity.weights import Sharding, scheme_of, weights
 
 GIB = 2**30
+# What a config.json with missing keys or values of a strange kind leads to, wherever it is used.
+_MALFORMED = (KeyError, TypeError, ValueError, ZeroDivisionError, IndexError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +79,21 @@ def predict(config: Mapping[str, Any], launch: Launch, kv_memory_gib: float | No
 
     With `kv_memory_gib`, the memory of a rank that the engine gives to its cache, only bytes are turned into tokens.
     """
-    model = configs.read(config)
-    if isinstance(model, Unknown):
-        why = warning("unknown-architecture", f"no prediction: {model.why}", "declare the pool, or learn it from a run")
+    engine = {"vllm": _vllm, "sglang": _sglang}.get(launch.engine)
+    if engine is None:
+        why = warning(
+            "unknown-engine", f"no prediction for engine '{launch.engine}'", "declare the pool with the stack"
+        )
         return Prediction(None, launch.layout.engines, diagnostics=(why,))
-    card = gpu(launch.gpu, launch.gpu_memory)
-    if launch.engine == "vllm":
-        return _vllm(model, launch, card, kv_memory_gib)
-    if launch.engine == "sglang":
-        return _sglang(model, launch, card, kv_memory_gib)
-    why = warning("unknown-engine", f"no prediction for engine '{launch.engine}'", "declare the pool with the stack")
+    model = configs.read(config)
+    if isinstance(model, Model):
+        try:
+            return engine(model, launch, gpu(launch.gpu, launch.gpu_memory), kv_memory_gib)
+        except _MALFORMED as wrong:
+            model = Unknown(
+                model.architecture, f"config.json of {model.architecture} is incomplete or malformed ({wrong})"
+            )
+    why = warning("unknown-architecture", f"no prediction: {model.why}", "declare the pool, or learn it from a run")
     return Prediction(None, launch.layout.engines, diagnostics=(why,))
 
 
@@ -141,8 +148,8 @@ def _vllm(model: Model, launch: Launch, card: Gpu | None, kv_memory: float | Non
         found.append(
             warning(
                 "kv-too-small",
-                f"one request of {given.max_model_len:,} tokens needs {needed:.2f} GiB of KV cache, {free[0]:.2f} GiB is "
-                "left: the engine will refuse to start",
+                f"one request of {given.max_model_len:,} tokens needs {needed:.2f} GiB of KV cache and "
+                f"{free[0]:.2f} GiB is left: the engine will refuse to start",
                 "lower the context or the other memory, or use more GPUs",
             )
         )

@@ -1,0 +1,79 @@
+"""Views of capacity: the calculator's prediction, and the tables of what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lcplan.base.units import show_tokens
+from lcplan.capacity.predict import Prediction
+
+
+def prediction_text(prediction: Prediction, fits: Mapping[int, int | None], width: int = 100) -> str:
+    """Return a prediction for people: the parts of a rank's memory, the pool, and what fits at some lengths."""
+    from rich.table import Table
+
+    parts = Table(title="One rank's memory", title_justify="left", box=None, pad_edge=False)
+    parts.add_column("part")
+    parts.add_column("GiB", justify="right")
+    for name, value in prediction.parts.items():
+        if name.endswith("_gib"):
+            parts.add_row(name.removesuffix("_gib").replace("_", " "), f"{value:,.2f}")
+    lines = [_rendered(parts, width).rstrip(), ""]
+    if prediction.pool_tokens is None:
+        return "\n".join([*lines, "pool: known after launch"]) + "\n"
+    low, high = prediction.interval or (prediction.pool_tokens, prediction.pool_tokens)
+    span = f" (between {low:,} and {high:,})" if low != high else ""
+    lines.append(f"pool: {prediction.pool_tokens:,} tokens per engine{span}, engines: {prediction.engines}")
+    if prediction.bytes_per_token is not None:
+        lines.append(f"bytes per token: {prediction.bytes_per_token:,.0f} on each rank")
+    if prediction.concurrency is not None and prediction.max_model_len:
+        lines.append(
+            f"concurrency at {show_tokens(prediction.max_model_len)}: {prediction.concurrency:.2f}x per engine"
+        )
+    if fits:
+        lengths = Table(title="Sequences that fit", title_justify="left", box=None, pad_edge=False)
+        for length in fits:
+            lengths.add_column(show_tokens(length), justify="right")
+        lengths.add_row(*("-" if count is None else f"{count:,}" for count in fits.values()))
+        lines += ["", _rendered(lengths, width).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def tables_text(tables: Mapping[str, Any], width: int = 120) -> str:
+    """Return the tables of `lcplan.capacity.table.table` for people: what fits per length, then the limited points."""
+    from rich.table import Table
+
+    lengths: Sequence[int] = tables["lengths"]
+    fits = Table(title="Max sequences that fit at each context length", title_justify="left", box=None, pad_edge=False)
+    for name in ("stack", "layout", "pool", "from", "cap"):
+        fits.add_column(name, justify="right" if name in ("pool", "cap") else "left")
+    for length in lengths:
+        fits.add_column(show_tokens(length), justify="right")
+    limited = Table(title="Points with more users than fit", title_justify="left", box=None, pad_edge=False)
+    for name in ("stack", "workload", "length", "users", "effective", "limit", "by"):
+        limited.add_column(name)
+    for stack in tables["stacks"]:
+        pool = "?" if stack["pool_tokens"] is None else f"{stack['pool_tokens']:,} x {stack['engines']}"
+        cells = [_cell(stack["at"][str(length)]) for length in lengths]
+        fits.add_row(stack["stack"], stack["layout"], pool, stack["pool_source"], _cell(stack["cap"]), *cells)
+        for point in stack["points"]:
+            if point["limited"]:
+                shown = (point["workload"], show_tokens(point["length"]), str(point["users"]))
+                limited.add_row(stack["stack"], *shown, _cell(point["effective"]), point["limit"], point["by"] or "-")
+    text = _rendered(fits, width)
+    return text + "\n" + _rendered(limited, width) if limited.row_count else text
+
+
+def _cell(value: int | str | None) -> str:
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else "?"
+
+
+def _rendered(table: Any, width: int) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    Console(file=out, width=width, color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
