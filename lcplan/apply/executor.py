@@ -165,6 +165,9 @@ class Executor:
                 buckets[result["status"]].append(f"{run.run}/{result['cell']}: {reason}".rstrip(": "))
         if run.sealed:
             self.outcome.runs.append(run.run)
+        if run.simulated and not run.rehearsal:
+            said = "lcplan's simulator answered; recorded as simulated, which is no measurement"
+            self.outcome.sentences.append(f"{run.run}: {said}")
         if failed is not None:
             self.outcome.sentences.append(f"{run.launch.id}: {failed.sentence}")
 

@@ -111,7 +111,9 @@ def _take(made: Unfinished, entry: dict[str, Any]) -> None:
     launched = made.runs.get(str(run))
     if launched is None:
         return
-    if op == "launch" and phase == "end":
+    if op == "learned":
+        launched.context["predicate"] |= entry["predicate"]
+    elif op == "launch" and phase == "end":
         launched.handle = entry.get("handle")
     elif op == "measure" and phase == "begin":
         launched.measuring = entry["cell"]

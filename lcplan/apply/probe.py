@@ -21,13 +21,17 @@ class Probe:
     kind: str
     base_url: str
     client: httpx.AsyncClient
+    simulator_speed: float | None = None
+    """The speed of lcplan's simulator when a reply said that it is one, whatever started it."""
 
     @classmethod
     def open(cls, kind: str, base_url: str) -> Probe:
         """Return a probe; proxies of the environment are not used, since the server is ours."""
         import httpx
 
-        return cls(kind, base_url, httpx.AsyncClient(base_url=base_url, trust_env=False))
+        probe = cls(kind, base_url, httpx.AsyncClient(base_url=base_url, trust_env=False))
+        probe.client.event_hooks = {"response": [probe._note_simulator]}
+        return probe
 
     async def ready(self) -> dialect.Readiness:
         """Return what the engine's own readiness says now."""
@@ -70,6 +74,10 @@ class Probe:
     async def close(self) -> None:
         """Close the connections."""
         await self.client.aclose()
+
+    async def _note_simulator(self, reply: httpx.Response) -> None:
+        if reply.headers.get("x-lcplan-simulated") == "1":
+            self.simulator_speed = float(reply.headers.get("x-lcplan-speed") or 1.0)
 
     async def _status(self, path: str) -> int | None:
         try:

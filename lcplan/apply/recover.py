@@ -11,11 +11,15 @@ from typing import Any
 from lcplan.apply import sealing
 from lcplan.apply.events import Sink
 from lcplan.apply.journal import Launched, Unfinished, unfinished
+from lcplan.base.diagnostics import LcplanError
 from lcplan.record import manifest
 from lcplan.record import state as states
 from lcplan.runtime import get as runtime_of
+from lcplan.runtime.base import Found, Runtime
 
 GRACE_S = 30.0
+RUNTIMES_WITH_LABELS = ("process", "docker")
+"""Where servers are found by label; a rehearsal's are processes."""
 
 
 def recover(root: Path, sink: Sink) -> list[str]:
@@ -41,13 +45,14 @@ def stop_orphans(root: Path, sink: Sink) -> list[str]:
     if state is None:
         return []
     ended = []
-    runtime = runtime_of("process")
-    for found in runtime.find(state.lineage):
-        if found.run in state.serves:
-            continue
-        sink({"event": "orphan", "run": found.run, "what": found.what})
-        runtime.stop(found.handle, GRACE_S)
-        ended.append(found.run)
+    for name in RUNTIMES_WITH_LABELS:
+        runtime = runtime_of(name)
+        for found in _found(runtime, state.lineage):
+            if found.run in state.serves:
+                continue
+            sink({"event": "orphan", "run": found.run, "what": found.what})
+            runtime.stop(found.handle, GRACE_S)
+            ended.append(found.run)
     return ended
 
 
@@ -55,11 +60,11 @@ def _run(root: Path, journal: Unfinished, launched: Launched, sink: Sink) -> Non
     context = launched.context
     body: dict[str, Any] = context["predicate"]
     sink({"event": "recovering", "run": launched.run, "launch": launched.launch, "done": len(launched.results)})
-    _stop(launched, str(context["runtime"]), str(body["lineage"]))
+    folder = root / "staging" / launched.run
+    _stop(launched, str(context["runtime"]), str(body["lineage"]), folder / "server.log")
     if (root / "runs" / launched.run).is_dir():
         sealing.note(root, manifest.read(root, launched.run)["predicate"], journal.plan)
         return
-    folder = root / "staging" / launched.run
     folder.mkdir(parents=True, exist_ok=True)
     results = {r["cell"]: r for r in launched.results}
     body["cells"] = [_fate(cell, results.get(cell["cell"]), launched.measuring) for cell in context["cells"]]
@@ -77,10 +82,19 @@ def _fate(cell: dict[str, Any], result: dict[str, Any] | None, measuring: str | 
             "sentence": "the apply was killed before this cell"}  # fmt: skip
 
 
-def _stop(launched: Launched, runtime_name: str, lineage: str) -> None:
+def _stop(launched: Launched, runtime_name: str, lineage: str, log: Path) -> None:
     runtime = runtime_of(runtime_name)
     if launched.handle is not None:
         runtime.stop(launched.handle, GRACE_S)
     for found in runtime.find(lineage):
         if found.run == launched.run:
-            runtime.stop(found.handle, GRACE_S)
+            # The log of a container that no journal knew yet is still with its engine.
+            runtime.stop({**found.handle, "log": str(log.resolve())}, GRACE_S)
+
+
+def _found(runtime: Runtime, lineage: str) -> list[Found]:
+    """Return what a runtime finds; an engine that does not answer runs nothing that could be ended now."""
+    try:
+        return runtime.find(lineage)
+    except LcplanError:
+        return []

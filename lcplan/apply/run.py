@@ -15,7 +15,7 @@ from lcplan.apply.prepare import Ready, load_plan
 from lcplan.apply.recover import recover, stop_orphans
 from lcplan.apply.steps import Settings
 from lcplan.plan.model import Plan
-from lcplan.record import lock
+from lcplan.record import lock, manifest
 from lcplan.record import state as states
 
 
@@ -37,13 +37,13 @@ def destroy(root: Path, wait: bool, sink: Sink) -> list[str]:
         return [*recover(root, sink), *stop_orphans(root, sink)]
 
 
-def done_cells(plan: Plan, root: Path, simulated: bool) -> set[str]:
+def done_cells(plan: Plan, plan_id: str, root: Path, simulated: bool) -> set[str]:
     """Return the fingerprints of cells that need not be measured: recorded as done since the plan was made."""
     state, _ = states.load(root)
     if state is None:
         return set()
     cells = state.partition(simulated).cells
-    done = set()
+    done = set() if simulated else _answered_by_simulator(plan, plan_id, state, root)
     for cell in plan.cells:
         found = cells.get(cell.fingerprint)
         if found is None or found.status != "done":
@@ -52,6 +52,24 @@ def done_cells(plan: Plan, root: Path, simulated: bool) -> set[str]:
         if cell.recorded is None or found.run != cell.recorded:
             done.add(cell.fingerprint)
     return done
+
+
+def _answered_by_simulator(plan: Plan, plan_id: str, state: states.State, root: Path) -> set[str]:
+    """Return the cells that this very plan has done, no rehearsal, on servers that turned out to be simulators.
+
+    They are no measurements, and a new plan measures them; but a plan that is applied again repeats nothing.
+    """
+    runs: dict[str, bool] = {}
+
+    def own(run: str) -> bool:
+        if run not in runs:
+            body = manifest.read(root, run)["predicate"]
+            runs[run] = body["plan"]["id"] == plan_id and body["runtime"] != "sim"
+        return runs[run]
+
+    cells = state.simulated.cells
+    found = ((cell.fingerprint, cells.get(cell.fingerprint)) for cell in plan.cells if cell.action in ("+", "~"))
+    return {fingerprint for fingerprint, kept in found if kept and kept.status == "done" and own(kept.run)}
 
 
 def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink) -> Outcome:
@@ -63,7 +81,7 @@ def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink
         root, state.lineage, ready.id, ready.shown, rehearsal, speed,
         {name: Path(name).read_bytes() for name in ready.recipes.blobs}, ready.recipes.blobs,
     )  # fmt: skip
-    done = done_cells(ready.plan, root, rehearsal)
+    done = done_cells(ready.plan, ready.id, root, rehearsal)
     journal = Journal(root, ready.id, "sim" if rehearsal else "real")
     executor = Executor(ready.plan, settings, journal, sink, done)
     finished = False

@@ -24,10 +24,10 @@ _RESULT_FIELDS = ("cell", "fingerprint", "status", "reason", "sentence", "metric
                  "started", "ended", "virtual_s", "marks")  # fmt: skip
 
 
-def observe(launch: Launch, simulated: bool) -> dict[str, Any]:
+def observe(launch: Launch, rehearsal: bool, shell: Sequence[str]) -> dict[str, Any]:
     """Return what is only observed: model files, driver, host. Never part of a fingerprint."""
     made: dict[str, Any] = {"host": {"name": platform.node(), "kernel": platform.release()}}
-    made["driver"] = {} if simulated else gpus.driver()
+    made["driver"] = {} if rehearsal else gpus.driver(shell)
     made["model_files"] = model_files(Path(launch.model_path))
     return made
 
@@ -59,10 +59,16 @@ def context(run: LaunchRun) -> dict[str, Any]:
     }
 
 
+def learned(run: LaunchRun) -> dict[str, Any]:
+    """Return what a run has learned of its server since it began: the journal holds it for a recovery."""
+    known = predicate(run, [])
+    return {key: known[key] for key in ("simulated", "speed", "image", "engine", "driver", "model", "capacity")}
+
+
 def script_header(run: LaunchRun) -> list[str]:
     """Return the comment lines on top of cmd.sh."""
     lines = [f"lcplan {__version__}: run {run.run}", f"plan {run.settings.plan_id}, {run.launch.source}"]
-    if run.simulated:
+    if run.rehearsal:
         lines.append("Rehearsal: this command was not executed; its argv was handed to lcplan's simulator.")
     return lines
 
@@ -98,7 +104,7 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
             "served_version": run.facts.get("served_version"),
             "choices": run.facts.get("choices", {}),
         },
-        "image": {"declared": launch.image, "id": None, "digest": None},
+        "image": run.facts.get("image", {"declared": launch.image, "id": None, "digest": None}),
         "argv": [run.run if word == RUN_ID else word for word in argv],
         "argv_template_sha256": digest(argv),
         "env": {k: v if isinstance(v, str) else {"from_env": v["from_env"]} for k, v in launch.env.items()},
@@ -117,7 +123,7 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
         "gates": dict(plan.gates),
         "policy": plan.policy,
         "times": run.times,
-        "speed": settings.speed if run.simulated else None,
+        "speed": run.speed if run.simulated else None,
         "co_tenants": run.facts.get("co_tenants", []),
         "cells": [_cell(result, declared.get(result["cell"]), run.facts.get("fits", {})) for result in results],
     }

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from lcplan.plan import estimate
 from lcplan.plan.model import Cell, Launch, Operation, Plan
 from lcplan.record import manifest
 from lcplan.runtime import get as runtime_of
-from lcplan.runtime.base import Handle, Runtime, Start
+from lcplan.runtime.base import Container, Handle, Runtime, Start
 
 if TYPE_CHECKING:
     from lcplan.engine.logs import LogReader
@@ -34,6 +34,8 @@ _FIRST_POLL_S, _LAST_POLL_S = 0.03, 1.0
 _QUIET_LIMIT_S = 900.0
 """Seconds without a new log line after which a start counts as hung (good starts were silent for up to 65 s)."""
 _RELEASE_LIMIT_S = 120.0
+SIMULATOR_NOTICE = b"lcplan simulator: every number of this server is simulated"
+"""What the simulator writes at the top of its log, whatever started it."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,26 @@ class LaunchRun:
         self._start: Start | None = None
         self._log: LogReader | None = None
         self._log_at = 0
+        self._simulator_log = False
         self._probe: Probe | None = None
         self._child: Child | None = None
 
     @property
     def simulated(self) -> bool:
-        """Whether this run is a rehearsal."""
+        """Whether this run is no measurement: a rehearsal, or a server that says of itself that it is a simulator."""
+        told = self._probe is not None and self._probe.simulator_speed is not None
+        return self.rehearsal or told or self._simulator_log
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether the engine's argv goes to the simulator instead of the engine."""
         return self._runtime.name == "sim"
+
+    @property
+    def speed(self) -> float:
+        """Virtual seconds per second of a simulated server."""
+        told = self._probe.simulator_speed if self._probe is not None else None
+        return told or self.settings.speed
 
     @property
     def folder(self) -> Path:
@@ -107,19 +122,24 @@ class LaunchRun:
         self.folder.mkdir(parents=True)
 
     async def resolve(self, _: Operation) -> None:
-        """Read what is only observed: model files and driver."""
-        self.facts.update(await asyncio.to_thread(sealing.observe, self.launch, self.simulated))
+        """Make sure of the image, and read what is only observed: model files and driver."""
+        with _step_failures():
+            self.facts["image"] = await asyncio.to_thread(
+                self._runtime.resolve, self.launch.image, self.interrupted.is_set
+            )
+            shell = await asyncio.to_thread(self._runtime.shell)
+        self.facts.update(await asyncio.to_thread(sealing.observe, self.launch, self.rehearsal, shell))
 
     async def check_idle(self, _: Operation) -> None:
         """Refuse a port that is taken and GPUs that are busy."""
         assert self.launch.placement is not None
         placement = self.launch.placement
         port = placement.port
-        owner = await asyncio.to_thread(gpus.port_owner, port)
+        owner = await asyncio.to_thread(gpus.port_owner, port, self._runtime.address())
         if owner is not None:
             raise StepFailed("port_in_use", f"port {port} is taken by {owner}", "stop it, or give the quad other ports")
-        if not self.simulated:
-            busy = await asyncio.to_thread(gpus.busy, placement.gpus)
+        if not self.rehearsal:
+            busy = await asyncio.to_thread(gpus.busy, placement.gpus, self._runtime.shell())
             if busy:
                 raise StepFailed("gpus_busy", f"GPUs are in use: {'; '.join(busy)}",
                                  "end those processes, or wait; lcplan never ends what it does not own")  # fmt: skip
@@ -134,17 +154,14 @@ class LaunchRun:
         self._start = Start(
             self.run, self.settings.lineage, argv, env, self.folder, secrets,
             placement.uuids or tuple(str(g) for g in placement.gpus), placement.cpus, placement.port,
-            self.settings.speed, sealing.script_header(self),
+            self.settings.speed, sealing.script_header(self), self._container(placement.numa),
         )  # fmt: skip
-        if self._runtime.name == "sim":
+        if self.rehearsal:
             (self.folder / "cmd.sh").write_text(self._runtime.script(self._start))
         self.times["started"] = _now()
         with self.journal.effect("launch", self.run, argv_sha256=digest(operation.detail["argv"])) as outcome:
-            try:
+            with _step_failures():
                 self._handle = await asyncio.to_thread(self._runtime.start, self._start)
-            except LcplanError as problem:
-                first = problem.diagnostics[0]
-                raise StepFailed(first.code, first.message, first.hint) from problem
             outcome["handle"] = self._handle
 
     async def ready(self, _: Operation) -> None:
@@ -153,7 +170,7 @@ class LaunchRun:
         from lcplan.engine.logs import LogReader
 
         self._log = LogReader(self.launch.kind)
-        self._probe = Probe.open(self.launch.kind, f"http://127.0.0.1:{self.launch.placement.port}")
+        self._probe = Probe.open(self.launch.kind, self._base_url())
         limit, poll = time.monotonic() + self.launch.ready_timeout_s, _FIRST_POLL_S
         moved = time.monotonic()
         while True:
@@ -186,6 +203,9 @@ class LaunchRun:
             raise StepFailed("foreign_server", f"the server on the port serves {names or 'nothing'}, not {self.run}",
                              "another server holds the port; stop it")  # fmt: skip
         self.facts["served_version"] = await self._probe.version()
+        if self.simulated and not self.rehearsal:
+            self.sink({"event": "simulator", "launch": self.launch.id, "run": self.run})
+        self.journal.write("learned", "end", run=self.run, predicate=sealing.learned(self))
 
     async def read_capacity(self, _: Operation) -> None:
         """Read the pool from the log and from /metrics."""
@@ -211,6 +231,7 @@ class LaunchRun:
             }  # fmt: skip
             if reason is not None:
                 self._result(cell, "blocked", "capacity", reason)
+        self.journal.write("learned", "end", run=self.run, predicate=sealing.learned(self))
 
     async def measure(self, operation: Operation) -> None:
         """Measure one cell in the measuring child."""
@@ -238,18 +259,18 @@ class LaunchRun:
             await self._probe.close()
         if self._handle is None:
             return
-        grace = 5.0 if self.simulated else self.settings.grace_s
-        with self.journal.effect("stop", self.run):
+        grace = 5.0 if self.simulated else float(self.launch.docker.get("stop_grace_s", self.settings.grace_s))
+        with _step_failures(), self.journal.effect("stop", self.run):
             await asyncio.to_thread(self._runtime.stop, self._handle, grace)
         self._read_log()
         self.times["stopped"] = _now()
 
     async def check_released(self, _: Operation) -> None:
         """Wait until the GPUs are free again; a server that is gone may still hold memory for a while."""
-        if self.simulated or self._handle is None or self.launch.placement is None:
+        if self.rehearsal or self._handle is None or self.launch.placement is None:
             return
         end = time.monotonic() + _RELEASE_LIMIT_S
-        while busy := await asyncio.to_thread(gpus.busy, self.launch.placement.gpus):
+        while busy := await asyncio.to_thread(gpus.busy, self.launch.placement.gpus, self._runtime.shell()):
             if time.monotonic() > end:
                 raise StepFailed("gpus_not_released", f"GPUs are still in use: {'; '.join(busy)}")
             await asyncio.sleep(_LAST_POLL_S)
@@ -277,6 +298,16 @@ class LaunchRun:
                 first = False
             else:
                 self._result(cell, "not_run", failed.reason, failed.sentence)
+
+    def _container(self, numa: tuple[int, ...]) -> Container | None:
+        launch = self.launch
+        if launch.runtime != "docker" or launch.image is None:
+            return None
+        return Container(launch.image, launch.docker, numa, launch.digest)
+
+    def _base_url(self) -> str:
+        assert self.launch.placement is not None
+        return f"http://{self._runtime.address()}:{self.launch.placement.port}"
 
     def _cells(self) -> list[Cell]:
         return [c for c in self.launch.cells if c.fingerprint in self.todo]
@@ -328,9 +359,9 @@ class LaunchRun:
     def _job(self) -> dict[str, Any]:
         assert self.launch.placement is not None and self.capacity is not None
         return {
-            "base_url": f"http://127.0.0.1:{self.launch.placement.port}", "engine": self.launch.kind,
+            "base_url": self._base_url(), "engine": self.launch.kind,
             "engine_version": self.facts.get("served_version") or self.launch.version, "served": self.run,
-            "context": self.launch.context, "simulated": self.simulated, "speed": self.settings.speed,
+            "context": self.launch.context, "simulated": self.simulated, "speed": self.speed,
             "lineage": self.settings.lineage, "run": self.run, "attempt": 1, "folder": str(self.folder.resolve()),
             "engines": self.capacity.engines, "bench": None,
         }  # fmt: skip
@@ -365,6 +396,7 @@ class LaunchRun:
                 grown = False
                 while block := file.read(1 << 20):
                     self._log.feed(block)
+                    self._simulator_log |= SIMULATOR_NOTICE in block
                     self._log_at += len(block)
                     grown = True
                 return grown
@@ -394,6 +426,16 @@ class LaunchRun:
             if facts.last_error and facts.last_error not in sentence:
                 sentence += f" ({facts.last_error.strip()[:300]})"
         return StepFailed(reason or "server_died", sentence, hint)
+
+
+@contextlib.contextmanager
+def _step_failures() -> Iterator[None]:
+    """Turn what a runtime raises into the failure of a step."""
+    try:
+        yield
+    except LcplanError as problem:
+        first = problem.diagnostics[0]
+        raise StepFailed(first.code, first.message, first.hint) from problem
 
 
 def _now() -> str:

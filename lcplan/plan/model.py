@@ -10,7 +10,7 @@ Action = Literal["+", "~", "-/+", "-", "=", "!"]
 FINGERPRINT_VERSION = 1
 
 WORKLOAD_KINDS = ("needle", "oneshot", "grid", "sweep", "agent", "ramp")
-RUNTIMES = ("process", "sim")
+RUNTIMES = ("process", "docker", "sim")
 """What this version measures, and what it starts servers with; anything else is planned as blocked."""
 
 
