@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import accuracy
 import pytest
 import typer
 from hypothesis import given, settings
@@ -25,6 +24,7 @@ from lcplan.capacity.table import Point, Row, table
 from lcplan.capacity.vllm import stages_of
 from lcplan.cli.capacity import register
 from lcplan.view.capacity import tables_text
+from tests import accuracy
 
 CASES = Path(__file__).parent / "cases"
 VECTORS = json.loads((CASES / "capacity_vectors.json").read_text())["vectors"]
@@ -162,8 +162,20 @@ def test_unknown_is_named_and_never_guessed(config: dict[str, Any]) -> None:
     SHAPES,
     st.dictionaries(
         st.sampled_from(
-            "hidden_size num_attention_heads layer_types num_key_value_heads kv_lora_rank head_dim vocab_size "
-            "sliding_window num_experts rope_scaling quantization_config vision_config".split()
+            [
+                "hidden_size",
+                "num_attention_heads",
+                "layer_types",
+                "num_key_value_heads",
+                "kv_lora_rank",
+                "head_dim",
+                "vocab_size",
+                "sliding_window",
+                "num_experts",
+                "rope_scaling",
+                "quantization_config",
+                "vision_config",
+            ]
         ),
         st.one_of(st.none(), st.integers(-1, 9), st.text(max_size=3), st.lists(st.integers(), max_size=2)),
         min_size=1,
