@@ -50,9 +50,7 @@ def demo(base: Path, say: Callable[[str], None], sink: Sink) -> Demo:
     say(f"$ lcplan plan {recipes} --runtime sim -o {plan_file}")
     write_atomic(plan_file, file.text(made))
     say(f"$ lcplan apply {plan_file}")
-    outcome = apply(
-        plan_file, folder / "state", variables={}, rehearsal=False, speed=SPEED, wait=False, sink=sink
-    )
+    outcome = apply(plan_file, folder / "state", variables={}, rehearsal=False, speed=SPEED, wait=False, sink=sink)
     return Demo(folder, made, plan_file, outcome)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from lcplan.apply.events import VERSION, Sink
 from lcplan.apply.journal import Journal
+from lcplan.apply.neighbours import Neighbours
 from lcplan.apply.steps import LaunchRun, Settings, StepFailed
 from lcplan.plan.model import Launch, Operation, Plan
 
@@ -67,6 +68,7 @@ class Executor:
         self.stopping = asyncio.Event()
         self.now = asyncio.Event()
         self._serial = asyncio.Lock()
+        self._neighbours: dict[str, Neighbours] = {}
 
     async def run(self) -> Outcome:
         """Apply the plan and return what became of it."""
@@ -114,6 +116,8 @@ class Executor:
             return
         run = LaunchRun(self.plan, launch, todo, self.settings, self.journal, self.sink, self._serial)
         run.interrupted = self.now
+        node = launch.placement.node if launch.placement else ""
+        run.neighbours = self._neighbours.setdefault(node, Neighbours())
         handlers: dict[str, Callable[[Operation], Awaitable[None]]] = {
             "resolve": run.resolve,
             "check_idle": run.check_idle,

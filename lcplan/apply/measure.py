@@ -27,19 +27,24 @@ class Child:
         self._process = process
         self._sink = sink
         self._run = run
+        self._employed = False
 
     @classmethod
-    async def start(cls, job: Mapping[str, Any], log: str, sink: Sink) -> Child:
-        """Start a child for a job; what it writes to stderr goes to the file `log`."""
+    async def start(cls, run: str, log: str, sink: Sink) -> Child:
+        """Start a child for a run; what it writes to stderr goes to the file `log`."""
         with open(log, "ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "lcplan.workload.child",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
                 env=_clean_environment(), start_new_session=True, limit=_LINE_LIMIT,
             )  # fmt: skip
-        child = cls(process, sink, str(job["run"]))
-        await child._send({"job": dict(job)})
-        return child
+        return cls(process, sink, run)
+
+    async def take(self, job: Mapping[str, Any]) -> None:
+        """Give the child its job, once. Raises ChildDied."""
+        if not self._employed:
+            self._employed = True
+            await self._send({"job": dict(job)})
 
     async def measure(self, request: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
         """Return the result of one cell. Raises ChildDied, and TimeoutError after `deadline_s` wall seconds."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lcplan.apply.steps import LaunchRun
 
 _RESULT_FIELDS = ("cell", "fingerprint", "status", "reason", "sentence", "metrics", "counters", "seeds", "queued",
-                 "started", "ended", "virtual_s", "marks")  # fmt: skip
+                 "started", "ended", "virtual_s", "marks", "neighbours")  # fmt: skip
 
 
 def observe(launch: Launch, rehearsal: bool, shell: Sequence[str]) -> dict[str, Any]:
@@ -124,7 +124,6 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
         "policy": plan.policy,
         "times": run.times,
         "speed": run.speed if run.simulated else None,
-        "co_tenants": run.facts.get("co_tenants", []),
         "cells": [_cell(result, declared.get(result["cell"]), run.facts.get("fits", {})) for result in results],
     }
 

@@ -17,6 +17,7 @@ from lcplan.apply import gpus, sealing
 from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.measure import Child, ChildDied
+from lcplan.apply.neighbours import Neighbours
 from lcplan.apply.probe import Probe
 from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import LcplanError
@@ -71,6 +72,7 @@ class LaunchRun:
         self.plan, self.launch, self.todo = plan, launch, todo
         self.settings, self.journal, self.sink = settings, journal, sink
         self.interrupted = asyncio.Event()
+        self.neighbours = Neighbours()
         self.results: dict[str, dict[str, Any]] = {}
         self.run = ""
         self.sealed = False
@@ -120,6 +122,7 @@ class LaunchRun:
         self.times["begun"] = now.isoformat(timespec="milliseconds")
         self.journal.write("run", "begin", run=self.run, launch=launch.id, context=sealing.context(self))
         self.folder.mkdir(parents=True)
+        self.neighbours.arrive(self.run)
 
     async def resolve(self, _: Operation) -> None:
         """Make sure of the image, and read what is only observed: model files and driver."""
@@ -163,6 +166,8 @@ class LaunchRun:
             with _step_failures():
                 self._handle = await asyncio.to_thread(self._runtime.start, self._start)
             outcome["handle"] = self._handle
+        # The measuring child imports its libraries while the server starts.
+        self._child = await Child.start(self.run, str(self.folder / "client.log"), self.sink)
 
     async def ready(self, _: Operation) -> None:
         """Wait for the engine's own readiness and one generated token."""
@@ -242,7 +247,8 @@ class LaunchRun:
             return
         self._require_alive()
         self.journal.write("measure", "begin", run=self.run, cell=cell.name)
-        result = await self._measured(cell)
+        self.neighbours.watch(self.run)
+        result = {**await self._measured(cell), "neighbours": self.neighbours.seen(self.run)}
         self.results[cell.name] = result
         self.journal.write("measure", "end", run=self.run, result=result)
         self.sink({"event": "cell", "launch": self.launch.id, "run": self.run, "cell": cell.name,
@@ -281,6 +287,7 @@ class LaunchRun:
             with self.journal.effect("seal", self.run):
                 await asyncio.to_thread(sealing.seal, self)
         self.sealed = True
+        self.neighbours.leave(self.run)
         self.sink({"event": "sealed", "launch": self.launch.id, "run": self.run})
 
     def settle(self, failed: StepFailed | None) -> None:
@@ -325,7 +332,8 @@ class LaunchRun:
                    "repeat": cell.repeat, "attempt": 1}  # fmt: skip
         try:
             if self._child is None:
-                self._child = await Child.start(self._job(), str(self.folder / "client.log"), self.sink)
+                self._child = await Child.start(self.run, str(self.folder / "client.log"), self.sink)
+            await self._child.take(self._job())
             work = asyncio.ensure_future(self._child.measure(request, deadline))
             stop = asyncio.ensure_future(self.interrupted.wait())
             dead = asyncio.ensure_future(self._server_death())
