@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import uvloop
-from workload_kit import delay_server
 
-from lcplan.workload.client import CHAT, Client, Record, Request, sequence
+from lcplan.workload import fleet
+from lcplan.workload.client import Client, sequence
+from lcplan.workload.exchange import CHAT, Record, Request
 from lcplan.workload.lag import beating
 from lcplan.workload.prompts import Identity, alphabet, body, salted
+from tests.workload_kit import delay_server
 
 TRIES = 6  # a busy machine may disturb some; an error of the client is in all of them
 BUSY = 8.0  # on a machine with more to do than cores only gross errors can be told
@@ -178,3 +180,14 @@ def test_lag_of_a_blocked_loop_is_seen() -> None:
         return lag.p90_ms or 0.0
 
     assert uvloop.run(run()) > 10
+
+
+def test_many_users_are_spread_over_processes() -> None:
+    with delay_server(ttft_s=0.05, tokens=4, chunk_s=0.001) as url:
+        users = [[request(2 * i, output=4), request(2 * i + 1, output=4)] for i in range(fleet.USERS_PER_PROCESS + 1)]
+        heard: list[Record] = []
+        records, _ = uvloop.run(fleet.closed_loop(url, users, heard.append))
+    assert sorted(r.request.index for r in records) == list(range(2 * len(users))) and len(heard) == len(records)
+    assert all(r.error is None and r.output_tokens == 4 and r.first is not None for r in records)
+    starts = [r.sent for r in records if r.request.index % 2 == 0]
+    assert max(starts) - min(starts) < 5_000_000_000  # one clock for all processes

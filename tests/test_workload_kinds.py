@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from workload_kit import HERE, cell, delay_server, job, measure
 
 from lcplan.workload.needle import found
 from lcplan.workload.parts import merge_parts
+from tests.workload_kit import HERE, cell, delay_server, job, measure
 
 FAST = {"ttft_s": 0.03, "chunk_s": 0.001}
 VIRTUAL = {"stamps": True}

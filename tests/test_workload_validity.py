@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workload_kit import cell, delay_server, job, measure
 
 from lcplan.engine.dialect import Counters
-from lcplan.workload.client import Record, Request
+from lcplan.workload.exchange import Record, Request
 from lcplan.workload.validity import Evidence, Reason, judge
+from tests.workload_kit import cell, delay_server, job, measure
 
 GRID = {"kind": "grid", "prompt": 100, "users": 2, "output": 16}
 NEEDLE = {"kind": "needle", "prompt": 2000, "depths": [0.5], "output": 8}

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lcplan.workload.client import Record, Request, Script
+from lcplan.workload.client import Script
+from lcplan.workload.exchange import Record, Request
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.prompts import Prompt, of_ids
 from lcplan.workload.segment import Findings, Segment, summary

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lcplan.engine import dialect
-from lcplan.workload.client import Record, Request
+from lcplan.workload.exchange import Record, Request
 from lcplan.workload.job import Job
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.validity import CannotMeasure, Reason

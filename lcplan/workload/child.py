@@ -28,6 +28,9 @@ _END: dict[str, Any] = {}
 
 def main() -> int:
     """Run the child and return its exit status: 0 after `finish`, 1 after a bad job or when stdin closed first."""
+    import aiohttp  # noqa: F401  all that is heavy, before the first job comes
+    import httpx_aiohttp  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -122,4 +125,6 @@ class Speaker:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # the thread that reads stdin may wait there for ever

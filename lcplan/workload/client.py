@@ -11,18 +11,17 @@ import contextvars
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from lcplan.workload.exchange import CHAT, Record, Request
 from lcplan.workload.stream import Stream
 
 if TYPE_CHECKING:
     import aiohttp
     import httpx
 
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
 SIMULATED_HEADER = "x-lcplan-simulated"
 SENT_HEADER = "x-lcplan-sent"
 USERS_HEADER = "x-lcplan-users"
@@ -30,63 +29,6 @@ LAST_HEADER = "x-lcplan-last"
 _CONNECT_S = 30.0
 _IDLE_S = 3600.0  # no byte for this long: a million-token prefill behind a queue takes minutes, never an hour
 _KEEPALIVE_S = 4.0  # vLLM closes idle connections after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One planned request. `index` counts within its cell; `new_tokens` is the part of the prompt never sent before."""
-
-    index: int
-    user: int
-    prompt_tokens: int
-    output_tokens: int
-    body: bytes
-    new_tokens: int
-    forced: bool = True  # exactly `output_tokens` are asked for
-    keep_text: bool = False
-    turn: int | None = None
-    depth: float | None = None
-    salt: str = ""
-    path: str = COMPLETIONS
-    last: bool = True  # its user sends no other one
-
-
-@dataclass(slots=True)
-class Record:
-    """What became of a request. Times in ns of one clock; None for what never happened; `chunks` carry tokens."""
-
-    request: Request
-    scheduled: int
-    sent: int
-    first: int | None = None
-    last: int | None = None
-    chunks: list[int] = field(default_factory=list)
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    status: int | None = None
-    finish: str | None = None
-    error: str | None = None
-    unreachable: bool = False
-    simulated: bool = False
-    text: str = ""
-
-    @property
-    def ttft_s(self) -> float | None:
-        """Seconds from sent to the first generated token."""
-        return None if self.first is None else (self.first - self.sent) / 1e9
-
-    @property
-    def tpot_ms(self) -> float | None:
-        """Milliseconds per token after the first, the count taken from the server's usage."""
-        if self.first is None or self.last is None or not self.output_tokens or self.output_tokens < 2:
-            return None
-        return (self.last - self.first) / 1e6 / (self.output_tokens - 1)
-
-    @property
-    def e2e_s(self) -> float | None:
-        """Seconds from sent to the last generated token."""
-        return None if self.last is None else (self.last - self.sent) / 1e9
 
 
 _sending: contextvars.ContextVar[Record | None] = contextvars.ContextVar("_sending", default=None)

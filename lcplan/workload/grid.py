@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lcplan.workload.client import sequence
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.segment import Findings
 
@@ -11,4 +10,4 @@ async def run(m: Measurement) -> Findings:
     """Measure `{prompt, users, output}`."""
     prompt, users, output = m.cell.count("prompt"), m.cell.count("users"), m.cell.count("output")
     requests = [m.request(m.prompt(str(u), prompt), output, label=str(u), user=u) for u in range(users)]
-    return Findings([await m.run([sequence([request]) for request in requests], users)])
+    return Findings([await m.run_plan([[request] for request in requests])])

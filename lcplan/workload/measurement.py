@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lcplan.engine.dialect import DIALECTS
-from lcplan.workload import counting
-from lcplan.workload.client import Client, Record, Request, Script
+from lcplan.workload import counting, fleet
+from lcplan.workload.client import Client, Script, sequence
+from lcplan.workload.exchange import Record, Request
 from lcplan.workload.job import Cell, Job, identity
 from lcplan.workload.lag import beating
 from lcplan.workload.prompts import Alphabet, Prompt, alphabet, body, salted
@@ -68,19 +69,23 @@ class Measurement:
         self._sent += 1
         return made
 
-    async def run(self, users: Sequence[Script], total: int, **labels: Any) -> Segment:
+    async def run(self, users: Sequence[Script], total: int) -> Segment:
         """Run users in a closed loop between two readings of the counters; `total` requests are expected."""
         before = await self.count()
-        ended: list[Record] = []
-
-        def done(record: Record) -> None:
-            ended.append(record)
-            self.progress(f"{len(ended)} of {total} requests")
-
         await self.session.client.open(len(users))
         async with counting.watching(self.session.client, self.job) as seen, beating() as lag:
-            records = await self.session.client.closed_loop(users, self.session.clock, done)
-        return await self.segment(records, before, seen, None if self.job.simulated else lag.p90_ms, **labels)
+            records = await self.session.client.closed_loop(users, self.session.clock, self._count_up(total))
+        return await self.segment(records, before, seen, None if self.job.simulated else lag.p90_ms)
+
+    async def run_plan(self, users: Sequence[Sequence[Request]]) -> Segment:
+        """Run users whose requests are all known, each its own one after the other; many users get more processes."""
+        total = sum(len(user) for user in users)
+        if self.job.simulated or fleet.processes(len(users)) == 1:
+            return await self.run([sequence(user) for user in users], total)
+        before = await self.count()
+        async with counting.watching(self.session.client, self.job) as seen:
+            records, lag_ms = await fleet.closed_loop(self.job.base_url, users, self._count_up(total))
+        return await self.segment(records, before, seen, lag_ms)
 
     async def segment(
         self,
@@ -128,6 +133,16 @@ class Measurement:
     def progress(self, text: str) -> None:
         """Tell how far the cell is."""
         self.session.say({"event": "progress", "cell": self.cell.name, "text": text})
+
+    def _count_up(self, total: int) -> Callable[[Record], None]:
+        ended = 0
+
+        def done(_: Record) -> None:
+            nonlocal ended
+            ended += 1
+            self.progress(f"{ended} of {total} requests")
+
+        return done
 
 
 def _token_ids(status: int, reply: str) -> list[int]:

@@ -6,7 +6,7 @@ import random
 import re
 from typing import Any
 
-from lcplan.workload.client import Record, sequence
+from lcplan.workload.exchange import Record
 from lcplan.workload.job import BadMessage
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.parts import append_needles
@@ -43,7 +43,7 @@ async def run(m: Measurement) -> Findings:
         prompt = await haystack(m, label, length, depth, planted)
         request = m.request(prompt, output, label=label, forced=False, keep_text=True, depth=depth)
         m.progress(f"depth {depth:g}, {at + 1} of {len(depths)}")
-        segment = await m.run([sequence([request])], 1)
+        segment = await m.run_plan([[request]])
         row = log_row(m, segment.records[0], planted, depth)
         append_needles(m.job, [row])
         segment.needles = (int(row["ok"]), 1)

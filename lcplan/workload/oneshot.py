@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lcplan.workload.client import sequence
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.segment import Findings
 
@@ -11,4 +10,4 @@ async def run(m: Measurement) -> Findings:
     """Measure `{prompt, output}`."""
     prompt, output = m.cell.count("prompt"), m.cell.count("output")
     request = m.request(m.prompt("0", prompt), output, label="0")
-    return Findings([await m.run([sequence([request])], 1)])
+    return Findings([await m.run_plan([[request]])])

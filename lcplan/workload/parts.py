@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lcplan.base.files import sync_folder, write_atomic
-from lcplan.workload.client import Record
+from lcplan.workload.exchange import Record
 from lcplan.workload.job import Cell, Job
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lcplan.workload import needle, resume
-from lcplan.workload.client import Record, sequence
+from lcplan.workload.exchange import Record
 from lcplan.workload.job import BadMessage
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.needle import Needle
@@ -57,7 +57,7 @@ async def _turn(m: Measurement, talks: list[Conversation], turn: int, new: int, 
         )
         for talk in talks
     ]
-    segment = await m.run([sequence([request]) for request in requests], len(requests))
+    segment = await m.run_plan([[request] for request in requests])
     by_user: dict[int, Record] = {record.request.user: record for record in segment.records}
     rows = [needle.log_row(m, by_user[talk.number], talk.needle, _DEPTH) for talk in talks]
     append_needles(m.job, rows)

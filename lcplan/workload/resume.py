@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcplan.base.files import write_atomic
 from lcplan.engine.dialect import Counters
-from lcplan.workload.client import Record, Request
+from lcplan.workload.exchange import as_plain, from_plain
 from lcplan.workload.segment import Segment
 
 if TYPE_CHECKING:
@@ -44,15 +44,11 @@ def _file(m: Measurement) -> Path:
 
 
 def _plain(segment: Segment) -> dict[str, Any]:
-    plain = asdict(segment)
-    for record in plain["records"]:
-        del record["request"]["body"]
-    return plain
+    return asdict(segment) | {"records": [as_plain(record) for record in segment.records]}
 
 
 def _segment(plain: dict[str, Any]) -> Segment:
-    records = [Record(**(r | {"request": Request(body=b"", **r["request"])})) for r in plain["records"]]
-    made = plain | {"records": records, "counted": Counters(**plain["counted"])}
+    made = plain | {"records": [from_plain(r) for r in plain["records"]], "counted": Counters(**plain["counted"])}
     for name in ("before", "after"):
         made[name] = Counters(**plain[name]) if plain[name] is not None else None
     return Segment(**made)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lcplan.engine.dialect import Counters
-from lcplan.workload.client import Record
+from lcplan.workload.exchange import Record
 from lcplan.workload.job import Cell, Job
 from lcplan.workload.stats import median
 from lcplan.workload.validity import Evidence, Verdict, judge

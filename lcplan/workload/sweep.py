@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lcplan.workload import bench, counting
-from lcplan.workload.client import sequence
 from lcplan.workload.job import BadMessage
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.segment import Findings
@@ -36,8 +35,8 @@ async def _rehearse(m: Measurement, point: bench.Point) -> Findings:
         m.request(m.prompt(str(i), point.prompt), point.output, label=str(i), user=i % point.users)
         for i in range(point.requests)
     ]
-    users = [sequence(plan[user :: point.users]) for user in range(min(point.users, point.requests))]
-    return Findings([await m.run(users, len(plan))])
+    users = [plan[user :: point.users] for user in range(min(point.users, point.requests))]
+    return Findings([await m.run_plan(users)])
 
 
 def _requests(m: Measurement) -> int:

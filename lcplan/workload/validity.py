@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lcplan.engine.dialect import Counters
-from lcplan.workload.client import Record
+from lcplan.workload.exchange import Record
 from lcplan.workload.stats import median
 
 MAX_HIT_PERCENT = 1.0
