@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import statekit
 
 from lcplan.audit.coverage import coverage
 from lcplan.audit.diff import diff
@@ -18,6 +17,7 @@ from lcplan.audit.why import why
 from lcplan.base.diagnostics import LcplanError
 from lcplan.cli import run as lcplan
 from lcplan.record import index, ledger, manifest, state
+from tests import statekit
 
 RUN = statekit.RUN
 OTHER = RUN.replace("000210", "000211")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_UP, Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import statekit
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lcplan.audit import figures
 from lcplan.audit.doc import Options, doc
 from lcplan.record import ledger
+from tests import statekit
 
 CASES = json.loads((Path(__file__).parent / "cases/doc.json").read_text())["cases"]
 
@@ -56,3 +60,21 @@ def test_every_value_at_every_shown_precision_is_right(root: Path, tmp_path: Pat
     file.write_text("\n\n".join(f"[{text}](lcplan:A/needle#ttft_s)" for text in shown))
     checked = doc(root, [file])
     assert (checked.findings, checked.numbers) == ([], 5)
+
+
+@given(
+    value=st.floats(min_value=0.001, max_value=1e7, allow_nan=False).map(lambda v: Decimal(repr(round(v, 6)))),
+    decimals=st.integers(0, 3),
+    rounding=st.sampled_from([ROUND_HALF_EVEN, ROUND_UP, ROUND_DOWN]),
+)
+def test_a_number_is_right_within_half_of_its_last_digit(value: Decimal, decimals: int, rounding: str) -> None:
+    last = Decimal(1).scaleb(-decimals)
+    text = f"{value.quantize(last, rounding):,} s"
+    shown = figures.first(text)
+    assert shown is not None
+    right = abs(shown.value - value) <= last / 2
+    recorded = figures.Quantity(value, "s")
+    assert (figures.compare(shown, recorded) == "right") == right
+    again = figures.first(figures.render(recorded, shown))
+    assert again is not None
+    assert figures.compare(again, recorded) == "right"

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import statekit
 
 from lcplan.audit.verify import verify
 from lcplan.base.canonical import digest_bytes, dumps
 from lcplan.base.diagnostics import LcplanError
 from lcplan.record import ledger, manifest, state
+from tests import statekit
 
 RUN = statekit.RUN
 OTHER = RUN.replace("000210", "000211")

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import statekit
 
 from lcplan.base.diagnostics import LcplanError
 from lcplan.record import ledger, lock, manifest, recipes_kept, state
+from tests import statekit
 
 
 def codes(caught: pytest.ExceptionInfo[LcplanError]) -> list[str]:
@@ -112,6 +112,7 @@ def test_a_run_in_the_ledger_that_was_not_moved_is_moved(tmp_path: Path, monkeyp
         ('{"subject": [', "manifest-damaged"),
         ("[]", "manifest-damaged"),
         ('{"predicate": {"run": "other"}, "subject": []}', "manifest-damaged"),
+        ('{"predicate": {"run": "r", "simulated": true}, "subject": []}', "manifest-damaged"),
         (None, "manifest-missing"),
     ],
 )

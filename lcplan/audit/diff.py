@@ -79,10 +79,9 @@ def _flags(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _typed(word: str) -> Any:
-    try:
-        return float(word) if re.fullmatch(r"-?\d+(\.\d+)?", word) else word
-    except ValueError:
-        return word
+    if re.fullmatch(r"-?\d+", word):
+        return int(word)
+    return float(word) if re.fullmatch(r"-?\d+\.\d+", word) else word
 
 
 def _results(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -115,8 +114,8 @@ def _difference(change: Any) -> Difference:
 
 
 def _word(value: Any) -> str:
-    if value is True:
-        return "set"
+    if isinstance(value, bool):
+        return "set" if value else "not set"
     if isinstance(value, float):
         return f"{value:,.6g}"
     if isinstance(value, int):

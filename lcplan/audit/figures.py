@@ -48,6 +48,9 @@ _COUNT = ("", "1")
 _MULTIPLES = {"": (1,), "k": (1000,), "K": (1024,), "M": (10**6, 2**20)}
 """What a suffix may mean. `M` is 1,000,000 to most readers and 1,048,576 to lcplan: a number right in one is right."""
 
+_FEWEST = 3
+"""Decimals that a measured number may always be shown with: 58.6 s may have been measured as 58.600 s."""
+
 _GROUPS = ",_\u00a0\u2009\u202f"
 _NUMBER = re.compile(
     rf"(?<![\w.,])(?P<number>[-+\u2212]?(?:\d{{1,3}}(?:[{_GROUPS}]\d{{3}})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?)"
@@ -162,11 +165,12 @@ def distance(shown: Shown, factor: Decimal, base: Decimal) -> Decimal:
 
 def render(recorded: Quantity, like: Shown) -> str:
     """Return the number to show instead: in the shown unit where it fits, no more precise than the record."""
-    value, decimals, multiple = recorded.value, like.decimals, _MULTIPLES[like.multiple][0]
+    value, multiple = recorded.value, _MULTIPLES[like.multiple][0]
     if _comparable(like, recorded) and like.unit and recorded.unit is not None:
         value = recorded.base / family(like.unit)[1]
-    if _over_precise(like, recorded):
-        value, decimals = recorded.value, max(0, -_exponent(recorded.value))
+    decimals = like.decimals
+    while _over_precise(replace(like, decimals=decimals), recorded):
+        decimals -= 1
     shown = (value / multiple).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN)
     text = f"{shown:,}" if like.grouped or abs(shown) >= 10_000 else f"{shown}"
     return text + like.multiple
@@ -211,10 +215,14 @@ def _over_precise(shown: Shown, recorded: Quantity) -> bool:
         return False
     factor = _factor(shown, recorded)
     last_shown = min(_MULTIPLES[shown.multiple]) * factor * Decimal(1).scaleb(-shown.decimals)
-    last_recorded = (family(recorded.unit)[1] if recorded.unit is not None else 1) * Decimal(1).scaleb(
-        min(0, _exponent(recorded.value))
-    )
-    return last_shown < last_recorded
+    recorded_factor = family(recorded.unit)[1] if recorded.unit is not None else 1
+    return last_shown < recorded_factor * Decimal(1).scaleb(-_decimals(recorded.value))
+
+
+def _decimals(recorded: Decimal) -> int:
+    """Return how many decimals a record carries: none in a count; in a measurement JSON drops zeros at the end."""
+    exponent = _exponent(recorded)
+    return max(-exponent, _FEWEST) if exponent < 0 else 0
 
 
 def _half(shown: Shown) -> Decimal:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lcplan.base.canonical import digest_bytes
-from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, error, fail
+from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, error
 from lcplan.record import ledger, manifest, state
 
 _HINT = "restore it from git, or retract the run: `lcplan runs retract RUN --why ...`"
@@ -42,9 +42,7 @@ def verify(root: Path, runs: Sequence[str] = ()) -> Verified:
     A run is checked against its manifest, the manifest against the ledger, the ledger against itself and the state.
     Raises LcplanError `no-state` when there is no state folder.
     """
-    if not root.is_dir():
-        raise fail("no-state", f"there is no state in {root}", "name the folder with --state")
-    entries = ledger.readable(root)
+    entries = ledger.readable(state.existing(root))
     sealed = {entry.run: entry.manifest_sha256 for entry in entries if entry.manifest_sha256}
     present = manifest.list_runs(root)
     chosen = [manifest.folder(root, run).name for run in runs] if runs else present

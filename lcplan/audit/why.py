@@ -119,7 +119,7 @@ def _chain(
         cell=cell,
         predicate=predicate,
         rows=rows,
-        recipe=tuple(_recipe(records.root, predicate)),
+        recipe=tuple(dict.fromkeys(_recipe(records.root, predicate, cell))),
         script=_script(records.root, ref.run),
     )
 
@@ -153,11 +153,14 @@ def _order(records: Records, index: Index, pair: tuple[Figure, Quantity], shown:
     )
 
 
-def _recipe(root: Path, predicate: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for place in predicate.get("recipe") or []:
-        line = int(place.get("line") or 0)
-        text = recipes_kept.line(root, str(place.get("hash", "")), line) or ""
-        yield f"{place['file']}:{line}", text.strip()
+def _recipe(root: Path, predicate: Mapping[str, Any], cell: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the recipe lines behind a run: the stack's, then those of experiments (only the cell's, if named)."""
+    source = str((cell or {}).get("source") or "")
+    for number, recipe in enumerate(predicate.get("recipe") or []):
+        line = int(recipe.get("line") or 0)
+        place = f"{recipe['file']}:{line}"
+        if number == 0 or not source or f"{source}:".startswith(f"{place}:"):
+            yield place, (recipes_kept.line(root, str(recipe.get("hash", "")), line) or "").strip()
 
 
 def _script(root: Path, run: str) -> str:

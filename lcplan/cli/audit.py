@@ -54,10 +54,10 @@ def _why(query: Query, limit: Limit = 10, state: State = DEFAULT_STATE, as_json:
     answer = why(state, query, limit)
     if as_json:
         show_json(answer.as_json())
-    else:
+    elif answer.chains:
         show(why_text(answer))
     if not answer.chains:
-        raise typer.Exit(1)
+        raise fail("no-such-number", f"no recorded value rounds to {query}", "write the unit too, or name a run")
 
 
 def _doc(

@@ -72,8 +72,9 @@ def _diff(
 def _retract(run: Run, why: Why, state: State = DEFAULT_STATE, wait: Wait = False) -> None:
     from lcplan.audit.listing import retract
     from lcplan.record.lock import hold
+    from lcplan.record.state import existing
 
-    with hold(state, "lcplan runs retract", wait):
+    with hold(existing(state), "lcplan runs retract", wait):
         retract(state, run, why)
     show(f"retracted {run}; its cells are planned again")
 

@@ -31,9 +31,10 @@ def _show(state: State = DEFAULT_STATE, as_json: AsJson = False) -> None:
 def _rebuild(state: State = DEFAULT_STATE, wait: Wait = False) -> None:
     from lcplan.audit.listing import restate
     from lcplan.record.lock import hold
+    from lcplan.record.state import existing
     from lcplan.view.state import state_text
 
-    with hold(state, "lcplan state rebuild", wait):
+    with hold(existing(state), "lcplan state rebuild", wait):
         found, warnings = restate(state)
     show_errors(warnings)
     show(state_text(found))

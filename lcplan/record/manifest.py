@@ -119,6 +119,8 @@ def read(root: Path, run: str) -> dict[str, Any]:
             raise ValueError(f"it is the record of run {statement['predicate']['run']!r}")
         if not isinstance(statement["subject"], list):
             raise ValueError("it names no files")
+        if not isinstance(statement["predicate"]["cells"], list) or "simulated" not in statement["predicate"]:
+            raise ValueError("it does not tell of its cells")
     except FileNotFoundError:
         raise fail("manifest-missing", f"run '{run}' has no manifest", source=Source(str(file))) from None
     except (ValueError, KeyError, TypeError) as reason:

@@ -71,6 +71,13 @@ def path(root: Path) -> Path:
     return root / "state.json"
 
 
+def existing(root: Path) -> Path:
+    """Return the state folder. Raises LcplanError `no-state` when it is not there."""
+    if not root.is_dir():
+        raise fail("no-state", f"there is no state in {root}", "name the folder with --state")
+    return root
+
+
 def load(root: Path) -> tuple[State | None, list[Diagnostic]]:
     """Return the state, None when nothing was ever applied, and warnings.
 
