@@ -48,6 +48,7 @@ def make_plan(
     plan, warnings = build(recipes, recorded, wanted)
     if plan.changes:
         plan.commit, plan.dirty = source_of(paths)
+        found += _moved(recipes, plan)
     return plan, [*found, *warnings]
 
 
@@ -84,6 +85,15 @@ def source_of(paths: Sequence[Path]) -> tuple[str | None, bool | None]:
         return None, None
     status = _git(folder, "status", "--porcelain", "--", *names)
     return commit, bool(status)
+
+
+def _moved(recipes: Recipes, plan: Plan) -> list[Diagnostic]:
+    """Return warnings about tags that moved: only shown, since what a registry says is no part of a plan."""
+    if not any(engine.get("pinned") for engine in recipes.data["engines"].values()):
+        return []
+    from lcplan.apply.lock_images import moved_tags
+
+    return moved_tags(recipes, plan.launches)
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -19,6 +19,7 @@ _VERBS = {
     "import": "import_",
     "engine": "engine",
     "capacity": "capacity",
+    "lock": "lock",
     "plan": "plan",
     "show": "show",
     "diff": "diff",

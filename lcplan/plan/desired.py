@@ -14,6 +14,7 @@ from lcplan.engine.base import RUN_ID, ServerSpec
 from lcplan.plan.model import FINGERPRINT_VERSION, RUNTIMES, WORKLOAD_KINDS, Cell, Launch
 from lcplan.recipe.expand import Wish, resolve_stack, wishes
 from lcplan.recipe.load import Recipes
+from lcplan.recipe.pins import pinned_image
 
 _READY_TIMEOUT_S = 3600
 
@@ -117,7 +118,7 @@ def _launch(
         engine=stack["engine"],
         kind=spec.kind,
         version=engine.get("version"),
-        image=engine.get("image"),
+        image=pinned_image(engine),
         model=stack["model"],
         model_path=model["path"],
         layout=layout.text,
@@ -146,7 +147,7 @@ def _behaviour(recipes: Recipes, stack: Mapping[str, Any], spec: ServerSpec, pin
     data = recipes.data
     made: dict[str, Any] = {
         "engine": {"kind": spec.kind, "version": spec.version},
-        "image": data["engines"][stack["engine"]].get("image"),
+        "image": pinned_image(data["engines"][stack["engine"]]),
         "model": {"path": spec.model_path, "revision": data["models"][stack["model"]].get("revision")},
         "layout": spec.layout.text,
         "args": engine_of(spec.kind).identity(spec),

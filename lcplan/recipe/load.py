@@ -47,17 +47,18 @@ def load(paths: Sequence[Path], variables: Mapping[str, str] | None = None) -> R
 
     Raises LcplanError with every error found: bad YAML, unknown keys, wrong types, duplicates, unresolved names.
     """
-    from lcplan.recipe import cache
+    from lcplan.recipe import cache, pins
 
     files = recipe_files(paths)
     raws = {shown: path.read_bytes() for shown, path in files.items()}
-    blobs = {shown: digest_bytes(raw) for shown, raw in raws.items()}
+    locks = {shown: path.read_bytes() for shown, path in pins.lock_files(paths).items()}
+    blobs = {shown: digest_bytes(raw) for shown, raw in {**raws, **locks}.items()}
     roots = tuple(str(p) for p in paths)
     key = cache.key(blobs, dict(variables or {}), roots)
     kept = cache.read(key)
     if kept is not None:
         return kept
-    recipes = check(raws, blobs, dict(variables or {}), roots)
+    recipes = check(raws, blobs, dict(variables or {}), roots, locks)
     cache.write(key, recipes)
     return recipes
 
@@ -83,9 +84,12 @@ def recipe_files(paths: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def check(raws: Mapping[str, bytes], blobs: dict[str, str], given: dict[str, str], roots: tuple[str, ...]) -> Recipes:
+def check(
+    raws: Mapping[str, bytes], blobs: dict[str, str], given: dict[str, str], roots: tuple[str, ...],
+    locks: Mapping[str, bytes],
+) -> Recipes:  # fmt: skip
     """Return the checked recipe of file contents; the slow path of `load`. Raises LcplanError."""
-    from lcplan.recipe import normal, substitute
+    from lcplan.recipe import normal, pins, substitute
 
     problems: list[Diagnostic] = []
     trees: list[Tree] = []
@@ -102,6 +106,8 @@ def check(raws: Mapping[str, bytes], blobs: dict[str, str], given: dict[str, str
     values = substitute.variables(merged, given, problems)
     merged.data = substitute.apply(merged, values, problems)
     data = normal.normalise(merged, problems)
+    if not has_errors(problems):
+        pins.pin(data, locks, problems)
     if has_errors(problems):
         raise LcplanError(*problems)
     places = {**merged.values, **merged.keys}

@@ -74,6 +74,17 @@ def registry_digest(api: APIClient, declared: str) -> str:
     return str(told["Descriptor"]["digest"])
 
 
+def local_digest(api: APIClient, declared: str) -> str | None:
+    """Return the digest of the engine's own copy of an image, None when it has none from a registry."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        return digest_of(declared, api.inspect_image(declared))
+    except (DockerException, RequestException):
+        return None
+
+
 def _pull(api: APIClient, declared: str, cancelled: Callable[[], bool]) -> None:
     from docker.errors import DockerException
     from docker.utils import parse_repository_tag
