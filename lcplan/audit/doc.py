@@ -20,7 +20,7 @@ from typing import Any
 from lcplan.audit import expression, figures, quote
 from lcplan.audit.figures import Quantity, Shown
 from lcplan.audit.gates import Standing, standing
-from lcplan.audit.markdown import SCHEME, Directive, Fence, Inline, Prose, Spot, Table, pieces
+from lcplan.audit.markdown import Directive, Fence, Inline, Prose, Spot, Table, pieces
 from lcplan.audit.refs import Records, Ref, parse
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, error, fail
 from lcplan.base.files import write_atomic
@@ -29,6 +29,8 @@ from lcplan.record import manifest
 from lcplan.record.index import Index, opened
 
 _EMPTY = "-"
+_TAG = re.compile(r"lcplan:(?P<named>[\w.-]+)|(?P<plain>[\w.-]+__[\w.-]+__\d{4}-\d{6})(?![\w-])")
+"""A run in the info string of a fenced block: after the scheme, or a plain run id."""
 
 
 @dataclass(slots=True)
@@ -133,10 +135,9 @@ class _File:
                     self._figure(cell.prose, target, units[number])
 
     def _fence(self, fence: Fence) -> None:
-        tags = [word.removeprefix(SCHEME) for word in fence.info.split()[1:] if word.startswith(SCHEME)]
-        for tag in tags or [w for w in fence.info.split() if "__" in w and w in manifest.list_runs(self._records.root)]:
+        for tag in _TAG.finditer(fence.info):
             self._checked.quotations += 1
-            self._quotation(fence, tag)
+            self._quotation(fence, tag["named"] or tag["plain"])
 
     def _quotation(self, fence: Fence, run: str) -> None:
         spot = Spot(fence.line, 1)

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -268,7 +269,10 @@ def _keep_previous(root: Path) -> None:
     history.mkdir(exist_ok=True)
     kept = history / f"{int(found[1]):06d}-{int(found[2]):06d}.json"
     kept.unlink(missing_ok=True)
-    os.link(path(root), kept)
+    try:
+        os.link(path(root), kept)
+    except OSError:  # a file system without links
+        shutil.copyfile(path(root), kept)
     for old in _history(root)[:-HISTORY]:
         old.unlink()
 
