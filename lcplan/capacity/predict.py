@@ -123,7 +123,9 @@ def _vllm(model: Model, launch: Launch, card: Gpu | None, kv_memory: float | Non
         ]
         share = card.memory * given.utilization
         free = [share - w - o.total for w, o in zip(loaded, besides, strict=True)]
-        spread = 0.005 * loaded[0] + (0 if card.known else 0.02 * card.memory)
+        spread = (0.03 if 0 < scheme_of(model.config, given.quantization).bits < 8 else 0.005) * loaded[0] + (
+            0 if card.known else 0.02 * card.memory
+        )
         low = [f - o.high - spread for f, o in zip(free, besides, strict=True)]
         high = [f - o.low + spread for f, o in zip(free, besides, strict=True)]
         first = besides[0]
@@ -143,7 +145,8 @@ def _vllm(model: Model, launch: Launch, card: Gpu | None, kv_memory: float | Non
     parts["bytes_per_block"] = pool.stages[0]
     parts["blocks"] = blocks
     found: list[Diagnostic] = []
-    if pool.request(given.max_model_len) > blocks:
+    fitted = launch.flags.get("max-model-len") in (-1, "auto")  # the engine shortens the context until it fits
+    if pool.request(given.max_model_len) > blocks and not fitted:
         needed = pool.request(given.max_model_len) * pool.stages[0] / GIB
         found.append(
             warning(

@@ -219,9 +219,9 @@ def _encoders(model: Model) -> Iterator[Matrix]:
     config = inner if isinstance(inner, Mapping) else config
     vision = config.get("vision_config")
     if isinstance(vision, Mapping):
-        width = _first(vision, "hidden_size", "embed_dim", "width") or 0
-        wide = _first(vision, "intermediate_size", "mlp_dim") or 4 * width
-        depth = _first(vision, "num_hidden_layers", "depth", "layers") or 0
+        width = _first(vision, "hidden_size", "embed_dim", "width", "vt_hidden_size") or 0
+        wide = _first(vision, "intermediate_size", "mlp_dim", "vt_intermediate_size") or 4 * width
+        depth = _first(vision, "num_hidden_layers", "depth", "layers", "vt_num_hidden_layers") or 0
         gated = 3 if str(vision.get("model_type", "")).startswith(("pixtral", "qwen2_5", "gemma4")) else 2
         merge = _first(vision, "spatial_merge_size") or _first(config, "spatial_merge_size") or 1
         out = _first(vision, "out_hidden_size") or model.hidden
