@@ -122,11 +122,16 @@ def free_port() -> int:
 
 @contextmanager
 def started(
-    argv: Sequence[str], folder: Path, *options: str, faults: Any = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    folder: Path,
+    *options: str,
+    faults: Any = None,
+    env: Mapping[str, str] | None = None,
+    name_it: bool = True,
 ) -> Iterator[Sim]:
     """Start a simulator without waiting for it."""
     port, log = free_port(), folder / "server.log"
-    named = [*argv, "--port", str(port), "--served-model-name", "m1", "--host", "127.0.0.1"]
+    named = [*argv, "--port", str(port), "--host", "127.0.0.1", *(["--served-model-name", "m1"] if name_it else [])]
     more = ["--faults", json.dumps(faults)] if faults else []
     command = [sys.executable, "-m", "lcplan.sim", *options, *more, "--", *named]
     with log.open("wb") as out:
@@ -144,10 +149,15 @@ def started(
 
 @contextmanager
 def serving(
-    argv: Sequence[str], folder: Path, *options: str, faults: Any = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    folder: Path,
+    *options: str,
+    faults: Any = None,
+    env: Mapping[str, str] | None = None,
+    name_it: bool = True,
 ) -> Iterator[Sim]:
     """Start a simulator and wait until it is ready."""
-    with started(argv, folder, *options, faults=faults, env=env) as sim:
+    with started(argv, folder, *options, faults=faults, env=env, name_it=name_it) as sim:
         until(lambda: health(sim) == 200, sim)
         yield sim
 

@@ -110,3 +110,23 @@ def test_a_million_tokens_and_a_long_answer_cost_milliseconds(tmp_path: Path) ->
     with serving(FLASH, tmp_path) as sim:
         assert min(cost(sim, long) for _ in range(2)) < 0.15 * SLACK
         assert min(cost(sim, streamed) for _ in range(3)) < 0.03 * SLACK
+
+
+def test_a_router_splits_prefill_and_decode(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("prefill", "decode", "router")]
+    for folder in folders:
+        folder.mkdir()
+    transfer = ["--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}']
+    with serving([*FLASH, *transfer], folders[0]) as prefill, serving([*FLASH, *transfer], folders[1]) as decode:
+        urls = [f"http://127.0.0.1:{sim.port}" for sim in (prefill, decode)]
+        argv = ["vllm-router", "--vllm-pd-disaggregation", "--prefill", urls[0], "--decode", urls[1]]
+        with serving(argv, folders[2], name_it=False) as router:
+            ids = [random.randint(3000, 150_000) for _ in range(100_000)]
+            stream = router.stream(ids, 64)
+            assert stream.usage["completion_tokens"] == 64
+            assert stream.stamps == sorted(stream.stamps)
+            assert 3 < stream.stamps[0] < 4
+            assert router.get("/v1/models").json["data"][0]["id"] == "m1"
+        assert prefill.counter("vllm:generation_tokens_total") == 1
+        assert decode.counter("vllm:external_prefix_cache_hits_total") == 99_999
+        assert decode.counter("vllm:generation_tokens_total") == 64

@@ -23,6 +23,7 @@ _FORMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sglang": (("-m", "sglang.launch_server"), ("sglang", "serve")),
 }
 
+_AUTO = (-1, "auto")
 _NO_CHOICE = re.compile(r"(--\S+) has no choice (.+); known: (.+)")
 _NO_INTEGER = re.compile(r"(--\S+) takes an integer, not (.+)")
 _NO_NUMBER = re.compile(r"(--\S+) takes a number, not (.+)")
@@ -117,16 +118,23 @@ def _launch(
     pp = int(flags.get("pipeline-parallel-size" if kind == "vllm" else "pp-size") or 1)
     dcp = int(flags.get("decode-context-parallel-size" if kind == "vllm" else "dcp-size") or 1)
     native = _native(profile, config, flags)
-    context = _context(kind, flags, native)
+    context = _context(kind, flags, native, profile.context)
     sized = flags.get("gpu-memory-utilization" if kind == "vllm" else "mem-fraction-static")
     fraction = float(sized) if sized is not None else (0.92 if kind == "vllm" else 0.88)
     # SGLang's DP attention splits the TP group; its experts, as vLLM's DP experts, still lie on all GPUs.
     gpus = tp * pp if kind == "sglang" else tp * pp * dp
     own = max(1, tp // dp) if kind == "sglang" and flags.get("enable-dp-attention") else tp
     used = profile.gpu_gib(own * pp, gpus)
-    available = fraction * profiles.GPU_GIB - used
-    size = pool or (chosen.get("pool") or {}).get("tokens") or _pool(profile, flags, own, dcp, available)
+    given = flags.get("kv-cache-memory-bytes")
+    available = int(given) / 2**30 if given else fraction * profiles.GPU_GIB - used
     page = int(flags.get("block-size") or 16) if kind == "vllm" else int(flags.get("page-size") or 1)
+    size = pool or (chosen.get("pool") or {}).get("tokens") or _pool(profile, flags, own, dcp, available)
+    if flags.get("num-gpu-blocks-override"):
+        size = int(flags["num-gpu-blocks-override"]) * page
+    if flags.get("max-total-tokens"):
+        size = min(size, int(flags["max-total-tokens"]))
+    if flags.get("max-model-len") in _AUTO and size > 0:
+        context = min(context, int(size) // page * page)
     scale = (profile.tp / own) ** 0.85 * float((chosen.get("slow") or {"factor": 1.0})["factor"])
     return Launch(
         kind=kind,
@@ -233,10 +241,10 @@ def _native(profile: profiles.Profile, config: Mapping[str, Any] | None, flags: 
     return max(own, int(start * float(rope.get("factor") or 1)))
 
 
-def _context(kind: str, flags: Mapping[str, Any], native: int) -> int:
+def _context(kind: str, flags: Mapping[str, Any], native: int, default: int) -> int:
     asked = flags.get("max-model-len" if kind == "vllm" else "context-length")
-    if asked in (None, -1, "auto"):
-        return native or 131_072
+    if asked is None or asked in _AUTO:
+        return native or default
     return int(asked)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from lcplan.sim.launch import Launch, StartFailure, read
+from lcplan.sim.startup import fail_as_told
 
 if TYPE_CHECKING:
     from lcplan.sim.server import Face
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run `[--speed N] [--faults JSON] [--pool TOKENS] [--] ENGINE ARGV...` until it ends; return the exit status."""
     env = dict(os.environ)
     options, argv = _options(arguments, env)
+    if argv and argv[0].rsplit("/", 1)[-1] == "vllm-router":
+        return _route(argv[1:], options.speed)
     try:
         launch = read(argv, env, options.faults, options.pool)
     except ValueError as fault:
@@ -35,11 +38,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def serve(launch: Launch, speed: float) -> int:
     """Start up, serve, stop; return the exit status."""
-    from lcplan.sim.startup import fail_as_told  # the face writes its first lines before the HTTP library is loaded
-
     try:
         face = _face(launch)
-        door = _door(launch)
+        door = _door(launch.host, launch.port)
         fail_as_told(face)
         face.log.start()
     except StartFailure as failure:
@@ -47,6 +48,7 @@ def serve(launch: Launch, speed: float) -> int:
     stuck = launch.faults.get("never_ready")
     if stuck and stuck["stage"] == "load":
         _sleep_for_ever()
+    # The first lines are written before the HTTP library is loaded.
     import asyncio
 
     from lcplan.sim.server import Server
@@ -60,6 +62,24 @@ def serve(launch: Launch, speed: float) -> int:
         return asyncio.run(run())
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(run())
+
+
+def _route(words: Sequence[str], speed: float) -> int:
+    from lcplan.sim.routing import read as read_router
+
+    try:
+        plan = read_router(words)
+        door = _door(plan.host, plan.port)
+    except StartFailure as failure:
+        return _failed(failure)
+    import asyncio
+
+    from lcplan.sim.router import Router
+
+    async def run() -> int:
+        return await Router(plan, speed).run(door)
+
+    return asyncio.run(run())
 
 
 def _options(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[argparse.Namespace, list[str]]:
@@ -88,13 +108,13 @@ def _face(launch: Launch) -> Face:
     return SglangFace(launch)
 
 
-def _door(launch: Launch) -> socket.socket:
+def _door(host: str, port: int) -> socket.socket:
     """Bind the port early, as the engines do: a busy one fails at once, a free one refuses until the server listens."""
-    family = socket.AF_INET6 if ":" in launch.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM)
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind((launch.host, launch.port))
+        door.bind((host, port))
     except OSError as fault:
         text = f"[Errno {fault.errno}] {os.strerror(fault.errno or 0)}"
         raise StartFailure(f"Traceback (most recent call last):\nOSError: {text}", 1) from None

@@ -32,6 +32,7 @@ class Sequence:
     output_ids: bytes = b""
     reason: str = "length"
     streaming: bool = False
+    remote: bool = False  # the prompt's cache comes from a prefill server
     salt: str = ""
     order: str = ""
     follows: bool = False
@@ -83,6 +84,7 @@ class Totals:
 
     queried: int = 0
     hit: int = 0
+    remote: int = 0
     prompt: int = 0
     computed: int = 0
     generated: int = 0
@@ -185,6 +187,9 @@ class Rank:
             seq.reserved = self.pool.room(seq.tokens + seq.output - found)
             lie = int(self.share_lie * seq.tokens) // self.pool.page * self.pool.page
             seq.cached = seq.computed = max(found, lie)
+            if seq.remote:
+                self.totals.remote += seq.tokens - 1 - seq.computed
+                seq.computed = seq.tokens - 1
             seq.admitted = now
             self.totals.queried += seq.tokens if self.pool.caching else 0
             self.totals.hit += seq.cached

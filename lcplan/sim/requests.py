@@ -104,6 +104,7 @@ def sequences(
             output_ids=tokens.pack(answer.ids),
             reason=answer.reason,
             streaming=ask.stream,
+            remote=bool((body.get("kv_transfer_params") or {}).get("do_remote_prefill")),
             salt=str(body.get("cache_salt") or body.get("extra_key") or ""),
             order=headers.get("x-request-id", ""),
             follows=follows,

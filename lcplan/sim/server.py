@@ -51,7 +51,7 @@ class Server:
         self._routes: dict[tuple[str, str], Handler] = {
             route: getattr(self, f"_{name}") for route, name in face.routes().items()
         }
-        self.headers = {"x-lcplan-simulated": "1", "x-lcplan-speed": f"{speed:g}"}
+        self.headers = {"Server": "uvicorn", "x-lcplan-simulated": "1", "x-lcplan-speed": f"{speed:g}"}
 
     async def run(self, door: socket.socket) -> int:
         """Serve on a bound socket until told to stop; return the exit status."""
@@ -67,6 +67,7 @@ class Server:
             loop.add_signal_handler(number, self._stop)
         started = self.face.log.started_after
         self.face.log.elapsed = lambda: started + self.pump.now()
+        self.state = "warming" if self.face.warms_up else "up"
         listening = await loop.create_server(server, sock=door, backlog=1024)
         self.face.log.listening()
         self._spawn(self.pump.run())
@@ -88,7 +89,7 @@ class Server:
                 return
             self.face.watch.warm_up(self.engine.ranks[0])
             self.face.log.ready()
-        self.state = "up"
+            self.state = "up"
         dying = self.launch.faults.get("die_while_serving")
         if dying and dying["seconds"] is not None:
             await asyncio.sleep(float(dying["seconds"]) / self.speed)
@@ -100,8 +101,9 @@ class Server:
             return
         before = (0, 0)
         quiet = True
+        seconds = max(10.0, 0.05 * self.speed)
         while True:
-            await asyncio.sleep(max(0.05, 10 / self.speed))
+            await asyncio.sleep(seconds / self.speed)
             totals = [rank.totals for rank in self.engine.ranks]
             now = (sum(t.computed for t in totals), sum(t.generated for t in totals))
             if now == before and quiet and not self.engine.busy:
@@ -110,7 +112,7 @@ class Server:
             for rank in self.engine.ranks:
                 used = rank.pool.used / max(1, rank.pool.capacity)
                 hits = rank.totals.hit / max(1, rank.totals.queried)
-                prompt, generated = (now[0] - before[0]) / 10, (now[1] - before[1]) / 10
+                prompt, generated = (now[0] - before[0]) / seconds, (now[1] - before[1]) / seconds
                 self.face.log.statistics(rank.index, prompt, generated, rank.running, len(rank.waiting), used, hits)
             before = now
 

@@ -217,9 +217,13 @@ class VllmLog(Log):
 
     def _cache(self) -> None:
         launch = self.launch
-        self.record(
-            self.workers[0], "gpu_worker.py:692", f"Available KV cache memory: {round(launch.available_gib, 2)} GiB"
-        )
+        available = round(launch.available_gib, 2)
+        if launch.flags.get("kv-cache-memory-bytes"):
+            text = f"Initial free memory 138.5 GiB, reserved {available} GiB memory for KV Cache as specified by "
+            text += "kv_cache_memory_bytes config and skipped memory profiling."
+            self.record(self.workers[0], "gpu_worker.py:591", text)
+        else:
+            self.record(self.workers[0], "gpu_worker.py:692", f"Available KV cache memory: {available} GiB")
         if launch.pool <= 0:
             self.fail(
                 "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
@@ -237,6 +241,7 @@ class VllmLog(Log):
                 f"initializing the engine. {_SEE}"
             )
         for core in self.cores:
+            self._fitted(core)
             size = f"GPU KV cache size: {launch.pool:,} tokens"
             fits = f"Maximum concurrency for {launch.context:,} tokens per request: {launch.pool / launch.context:.2f}x"
             self.record(core, "kv_cache_utils.py:2464", f"{size}, {fits}")
@@ -244,6 +249,18 @@ class VllmLog(Log):
             self.record(worker, "model_runner.py:1088", "Graph capturing finished in 12 secs, took 0.84 GiB")
         for worker in self.workers:
             self.record(worker, "gpu_worker.py:925", self._memory())
+
+    def _fitted(self, core: str) -> None:
+        """The line of `--max-model-len auto`."""
+        launch = self.launch
+        if launch.flags.get("max-model-len") not in (-1, "auto"):
+            return
+        whole = launch.native_context or launch.profile.context
+        text = f"full model context length {whole} fits in available GPU memory"
+        if launch.context < whole:
+            room = f"{round(launch.available_gib, 2)} GiB available for KV cache"
+            text = f"reduced from {whole} to {launch.context} to fit in available GPU memory ({room})"
+        self.record(core, "kv_cache_utils.py:2631", f"Auto-fit max_model_len: {text}")
 
     def _memory(self) -> str:
         launch = self.launch

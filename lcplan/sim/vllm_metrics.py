@@ -105,9 +105,9 @@ class VllmMetrics(Watch):
             self._counter("vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.",
                           [(labels, rank.totals.hit) for rank, labels in named]),
             self._counter("vllm:external_prefix_cache_queries", "External prefix cache queries from KV connector.",
-                          [(labels, 0) for _, labels in named]),
+                          [(labels, rank.totals.remote) for rank, labels in named]),
             self._counter("vllm:external_prefix_cache_hits", "External prefix cache hits from KV connector.",
-                          [(labels, 0) for _, labels in named]),
+                          [(labels, rank.totals.remote) for rank, labels in named]),
             self._counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.",
                           [(labels, 0) for _, labels in named]),
             self._counter("vllm:prompt_tokens", "Number of prefill tokens processed.",
@@ -182,8 +182,8 @@ class VllmMetrics(Watch):
 
 def _sources(rank: Rank, labels: Labels) -> list[tuple[Labels, float]]:
     counts = {
-        "local_compute": rank.totals.prompt - rank.totals.hit,
+        "local_compute": rank.totals.prompt - rank.totals.hit - rank.totals.remote,
         "local_cache_hit": rank.totals.hit,
-        "external_kv_transfer": 0,
+        "external_kv_transfer": rank.totals.remote,
     }
     return [({**labels, "source": source}, float(count)) for source, count in counts.items()]
