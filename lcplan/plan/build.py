@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import Diagnostic, LcplanError, has_errors
 from lcplan.base.select import select
 from lcplan.plan import estimate
+from lcplan.plan.budget import fit, parse_duration
 from lcplan.plan.compare import compare
 from lcplan.plan.desired import desired, render, require_node
-from lcplan.plan.model import Cell, Launch, Plan, Snapshot
+from lcplan.plan.model import ACTIVE, Cell, Launch, Placement, Plan, Snapshot
 from lcplan.plan.operations import operations
-from lcplan.plan.schedule import Schedule, check_sizes, quads_of, schedule
+from lcplan.plan.place import machine_of
+from lcplan.plan.refuse import block, block_held, place_blocked, refuse
+from lcplan.plan.reserve import reserve
+from lcplan.plan.schedule import Schedule, schedule
 from lcplan.recipe.load import Recipes
+
+if TYPE_CHECKING:
+    from lcplan.node.model import Topology
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks of a plan beside the recipes. Selectors are texts of --target, --exclude and --replace."""
+    """What the user asks of a plan beside the recipes. Selectors are texts of --target, --exclude and --replace.
+
+    `budget` is the text of a time that the plan may take. `what_if` says in words which machine takes the place of the
+    campaign's nodes, "" for these themselves; `topologies` are those that are known, by node.
+    """
 
     runtime: str | None = None
     target: Sequence[str] = ()
@@ -29,6 +40,9 @@ class Wanted:
     capacity: Callable[[Recipes, Sequence[Launch]], None] | None = None
     lint: Callable[[Recipes, Sequence[Launch]], Sequence[Diagnostic]] | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    budget: str | None = None
+    what_if: str = ""
+    topologies: Mapping[str, Topology] = field(default_factory=dict)
 
 
 def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, list[Diagnostic]]:
@@ -36,20 +50,35 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
     problems: list[Diagnostic] = list(recipes.diagnostics)
     require_node(recipes)
     launches, cells = desired(recipes, wanted.runtime, problems)
-    quads = quads_of(recipes.data["nodes"])
-    check_sizes(launches, quads, problems)
+    machine = machine_of(recipes.data["nodes"])
+    serves = reserve(recipes, machine, problems)
+    refused = refuse(recipes, launches, machine)
+    if not wanted.what_if:
+        problems += [why for _, why in refused]
     if wanted.lint is not None:
         problems += wanted.lint(recipes, launches)
     if has_errors(problems):
         raise LcplanError(*(d for d in problems if d.severity == "error"))
     launches, cells, replaced = _narrow(launches, cells, wanted)
     compare(launches, recorded, replaced)
-    todo = [one for one in launches if one.action in ("+", "-/+", "~")]
-    for launch in todo:
-        _estimate(recipes, launch)
+    for launch, why in refused:
+        block(launch, why.message)
+    block_held([one for one in launches if one.action in ACTIVE], machine)
+    todo = [one for one in launches if one.action in ACTIVE]
+    seconds = _estimate(recipes, todo, recorded)
+    left: list[tuple[Launch, Cell]] = []
+    if wanted.budget is not None:
+        left = fit(todo, machine, seconds, parse_duration(wanted.budget), recipes.data["experiments"])
+        launches, cells = _without(left, launches, cells)
+        todo = [one for one in launches if one.action in ACTIVE]
     if wanted.capacity is not None:
         wanted.capacity(recipes, todo)
-    times = schedule(todo, quads)
+    times = schedule(todo, machine)
+    place_blocked(launches, machine)
+    if todo:
+        from lcplan.plan.crossing import crossing_warnings
+
+        problems += crossing_warnings(recipes, launches, wanted.topologies)
     for launch in todo:
         launch.argv = render(recipes, launch, launch.placement.port if launch.placement else 0)
     plan = Plan(
@@ -62,11 +91,11 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
         node=digest(recipes.data["nodes"]),
         runtime=wanted.runtime,
         selectors={k: list(v) for k, v in (("target", wanted.target), ("exclude", wanted.exclude),
-                                           ("replace", wanted.replace)) if v},
+                                           ("replace", wanted.replace), ("budget", [wanted.budget or ""])) if any(v)},
         launches=launches,
         cells=cells,
         operations=operations(todo),
-        summary=_summary(launches, cells, todo, times),
+        summary=_summary(launches, cells, todo, times) | _notes(wanted, serves, left, seconds, recorded),
         warnings=[d.as_json() for d in problems],
         policy=recipes.data["policy"],
         gates={name: e["gates"] for name, e in recipes.data["experiments"].items() if e.get("gates")},
@@ -111,11 +140,31 @@ def _narrow(
     return [one for one in launches if one.cells], cells, replaced
 
 
-def _estimate(recipes: Recipes, launch: Launch) -> None:
-    launch.load_s = estimate.load_seconds(recipes.data["models"][launch.model].get("weights"))
-    launch.measure_s = sum(
-        estimate.cell_seconds(c.kind, c.definition, launch.engines) for c in launch.cells if c.action in ("+", "~")
-    )
+def _estimate(recipes: Recipes, launches: Sequence[Launch], recorded: Snapshot) -> dict[str, float]:
+    """Set the times of launches, from history where there is one; return the seconds of their cells to measure."""
+    made: dict[str, float] = {}
+    for launch in launches:
+        weights = recipes.data["models"][launch.model].get("weights")
+        launch.load_s = recorded.loads.get(launch.stack) or estimate.load_seconds(weights)
+        todo = [cell for cell in launch.cells if cell.action in ("+", "~")]
+        for cell in todo:
+            known = recorded.durations.get(cell.fingerprint)
+            made[cell.fingerprint] = known or estimate.cell_seconds(cell.kind, cell.definition, launch.engines)
+        launch.measure_s = sum(made[cell.fingerprint] for cell in todo)
+    return made
+
+
+def _without(
+    left: Sequence[tuple[Launch, Cell]], launches: list[Launch], cells: list[Cell]
+) -> tuple[list[Launch], list[Cell]]:
+    """Return launches and cells without those that are left out; a launch that keeps only what is recorded is kept."""
+    gone = {cell.fingerprint for _, cell in left}
+    for launch in dict.fromkeys(launch.id for launch, _ in left):
+        one = next(some for some in launches if some.id == launch)
+        one.cells = [cell for cell in one.cells if cell.fingerprint not in gone]
+        if not any(cell.action in ("+", "~") for cell in one.cells):
+            one.action, one.reason = "=", "the rest is left out by the budget"
+    return [one for one in launches if one.cells], [cell for cell in cells if cell.fingerprint not in gone]
 
 
 def _summary(
@@ -132,3 +181,33 @@ def _summary(
         "lower_bound_s": round(times.bound),
         "idle_gpu_hours": round(times.idle_gpu_s / 3600, 2),
     }
+
+
+def _notes(
+    wanted: Wanted, serves: Mapping[str, Placement], left: Sequence[tuple[Launch, Cell]], seconds: Mapping[str, float],
+    recorded: Snapshot,
+) -> dict[str, Any]:  # fmt: skip
+    """Return what the summary says beside numbers, only what there is to say."""
+    made: dict[str, Any] = {}
+    if wanted.what_if:
+        made["what_if"] = wanted.what_if
+    if serves:
+        made["serves"] = {name: {"node": one.node, "quads": list(one.quads), "gpus": list(one.gpus), "port": one.port}
+                          for name, one in serves.items()}  # fmt: skip
+    known = sum(fingerprint in recorded.durations for fingerprint in seconds)
+    if known:
+        made["durations_from_history"] = known
+    if left:
+        out: dict[str, list[Cell]] = {}
+        for launch, cell in left:
+            out.setdefault(launch.id, []).append(cell)
+        made["left_out"] = [
+            {
+                "launch": name,
+                "experiments": sorted({e for cell in some for e in cell.experiments}),
+                "names": [cell.name for cell in some],
+                "seconds": round(sum(seconds[cell.fingerprint] for cell in some)),
+            }
+            for name, some in out.items()
+        ]
+    return made

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Action = Literal["+", "~", "-/+", "-", "=", "!"]
+ACTIVE: tuple[Action, ...] = ("+", "-/+", "~")
+"""What is done to a launch that runs."""
 FINGERPRINT_VERSION = 1
 
 WORKLOAD_KINDS = ("needle", "oneshot", "grid", "sweep", "agent", "ramp")

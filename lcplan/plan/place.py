@@ -1,16 +1,16 @@
 """Where a launch may run: quads of the declared nodes, slots of GPUs in them, and the placement that a slot gives.
 
-A layout that fits a quad takes aligned GPUs of one (`tp2` in a quad of four: its first or its second half), a larger one
-takes all quads of a node, a `pd` layout takes quads of its own for prefill and for decode. GPUs are numbered through all
-nodes (`Quad.first`), so that two launches may run side by side exactly when their slots share no number; CPUs and ports
-of a quad are cut with its GPUs and so are disjoint whenever these are.
+A layout that fits a quad takes aligned GPUs of one (`tp2` in a quad of four: its first or its second half), a larger
+one all quads of a node, a `pd` layout takes quads of its own for prefill and for decode. GPUs are numbered through
+all nodes (`Quad.first`), so that two launches may run side by side exactly when their slots share no number; CPUs and
+ports of a quad are cut with its GPUs and so are disjoint whenever these are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lcplan.base.layout import parse_layout
@@ -60,7 +60,8 @@ class Slot:
     evicts: tuple[str, ...] = ()
 
 
-class Servers(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Servers:
     """The servers of one role of a split layout: how many, GPUs of each, the quad they are pinned to."""
 
     role: str
@@ -86,14 +87,12 @@ class Machine:
     quads: tuple[Quad, ...]
     held: dict[int, str] = field(default_factory=dict)
     taken: dict[str, set[int]] = field(default_factory=dict)
+    nodes: dict[str, list[Quad]] = field(init=False)
 
-    @property
-    def nodes(self) -> dict[str, list[Quad]]:
-        """The quads of every node."""
-        made: dict[str, list[Quad]] = {}
+    def __post_init__(self) -> None:
+        self.nodes = {}
         for quad in self.quads:
-            made.setdefault(quad.node, []).append(quad)
-        return made
+            self.nodes.setdefault(quad.node, []).append(quad)
 
     @property
     def size(self) -> int:
@@ -122,18 +121,20 @@ def shape_of(launch: Launch) -> Shape:
 
 def servers(layout: str, behaviour: Mapping[str, Any]) -> tuple[Servers, ...]:
     """Return the servers of a split layout with `roles` as a stack declares them; none for any other layout."""
-    parsed = parse_layout(layout)
-    if not parsed.split:
+    if not layout.startswith("pd_"):
         return ()
+    parsed = parse_layout(layout)
     roles = behaviour.get("roles", {})
     return tuple(
-        Servers(role, count, parse_layout(roles.get(role, {}).get("layout", "tp1")).gpus, roles.get(role, {}).get("quad"))
+        Servers(
+            role, count, parse_layout(roles.get(role, {}).get("layout", "tp1")).gpus, roles.get(role, {}).get("quad")
+        )
         for role, count in (("prefill", parsed.prefill), ("decode", parsed.decode))
     )
 
 
 def slots(machine: Machine, shape: Shape) -> list[Slot]:
-    """Return where a shape may run. Held GPUs are left alone; with `preempt` they are used when nothing else is left."""
+    """Return where a shape may run. Held GPUs are left alone; with `preempt` they are used when nothing else is."""
     free = [slot for slot in _candidates(machine, shape, machine.held) if machine.held.keys().isdisjoint(slot.numbers)]
     if free or not (shape.preempt and machine.held):
         return free
@@ -172,13 +173,34 @@ def held_reason(machine: Machine, shape: Shape) -> str:
     return "; ".join(names) + "; an experiment evicts one only with `preempt: true`"
 
 
-def placement(machine: Machine, launch: Launch, slot: Slot) -> Placement:
-    """Return the placement that a slot gives to a launch."""
-    made = _join(machine, _narrowed(slot.parts, launch.gpus), slot.node, _reason(launch, slot))
+def placement(machine: Machine, slot: Slot, gpus: int, reason: str) -> Placement:
+    """Return the placement that a slot gives to a launch of so many GPUs."""
+    made = _join(machine, _narrowed(slot.parts, gpus), slot.node, reason)
     made.evicts = slot.evicts
     if slot.parts[0].role:
         _add_roles(machine, made, slot)
     return made
+
+
+def reason(launch: Launch, slot: Slot) -> str:
+    """Return why a launch runs in a slot."""
+    first = slot.parts[0]
+    names = dict.fromkeys(part.quad.name for part in slot.parts)
+    if first.role:
+        sides = [f"{role} on quad {'+'.join(dict.fromkeys(p.quad.name for p in slot.parts if p.role == role))}"
+                 for role in dict.fromkeys(part.role for part in slot.parts)]  # fmt: skip
+        text = f"{launch.layout}: {', '.join(sides)}, the router on the CPUs of quad {first.quad.name}"
+    elif len(names) > 1:
+        text = f"{launch.layout} needs {launch.gpus} GPUs: all quads of {slot.node}"
+    else:
+        whole = first.width == len(first.quad.gpus)
+        fits = "fits a quad" if whole else f"takes {first.width} of the {len(first.quad.gpus)} GPUs of a quad"
+        text = f"{launch.layout} {fits}; {f'pinned to quad {launch.pin}' if launch.pin else 'any'}"
+    if launch.quiet:
+        text += f"; quiet: the rest of {slot.node} stays idle"
+    if slot.evicts:
+        text += f"; preempts serve {', '.join(slot.evicts)}"
+    return text
 
 
 def _candidates(machine: Machine, shape: Shape, held: Mapping[int, str]) -> Iterator[Slot]:
@@ -314,7 +336,7 @@ def _free_port(machine: Machine, node: str, ports: tuple[int, int]) -> int:
     return next((port for port in range(ports[0], ports[1] + 1) if port not in taken), ports[0])
 
 
-@cache
+@lru_cache(4096)
 def _cpus(quad: Quad, offset: int, width: int) -> str | None:
     """Return the CPUs of a part. A share does not depend on the neighbours, so that measurements compare."""
     if not quad.cpus or width == len(quad.gpus):
@@ -323,23 +345,3 @@ def _cpus(quad: Quad, offset: int, width: int) -> str | None:
 
     shares = split_cpus(parse_cpus(quad.cpus), len(quad.gpus))
     return format_cpus(frozenset().union(*shares[offset : offset + width])) or quad.cpus
-
-
-def _reason(launch: Launch, slot: Slot) -> str:
-    first = slot.parts[0]
-    names = dict.fromkeys(part.quad.name for part in slot.parts)
-    if first.role:
-        sides = [f"{role} on quad {'+'.join(dict.fromkeys(p.quad.name for p in slot.parts if p.role == role))}"
-                 for role in dict.fromkeys(part.role for part in slot.parts)]  # fmt: skip
-        text = f"{launch.layout}: {', '.join(sides)}, the router on the CPUs of quad {first.quad.name}"
-    elif len(names) > 1:
-        text = f"{launch.layout} needs {launch.gpus} GPUs: all quads of {slot.node}"
-    else:
-        whole = first.width == len(first.quad.gpus)
-        fits = "fits a quad" if whole else f"takes {first.width} of the {len(first.quad.gpus)} GPUs of a quad"
-        text = f"{launch.layout} {fits}; {f'pinned to quad {launch.pin}' if launch.pin else 'any'}"
-    if launch.quiet:
-        text += f"; quiet: the rest of {slot.node} stays idle"
-    if slot.evicts:
-        text += f"; preempts serve {', '.join(slot.evicts)}"
-    return text
