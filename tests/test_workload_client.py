@@ -152,6 +152,12 @@ def test_virtual_times_are_exact_and_loops_follow_them() -> None:
     assert (first.sent, second.sent) == (5_000_000_000, 5_800_000_000)
 
 
+def test_without_a_simulator_there_is_no_virtual_time() -> None:
+    with delay_server(ttft_s=0.01) as url:
+        [record] = send(url, [request()], simulated=True)
+    assert record.error is not None and "no simulator" in record.error and record.first is None
+
+
 def test_arrivals_by_rate_are_sent_when_planned() -> None:
     with delay_server(ttft_s=0.1, tokens=2) as url:
 

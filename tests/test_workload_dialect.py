@@ -86,6 +86,11 @@ def test_speculative_decoding_totals() -> None:
     assert found.accepted_per_position == {"0": 9, "1": 7}
 
 
+def test_an_openai_server_may_be_an_engine_we_know() -> None:
+    for page in (VLLM / "llama8_tp1.metrics1.txt", SGLANG / "sg_llama8.metrics1.txt"):
+        assert (dialect.counters(page.read_text(), "openai").hit or 0) > 5000
+
+
 def test_a_page_of_another_engine_says_nothing() -> None:
     assert dialect.counters((VLLM / "llama8_tp1.metrics1.txt").read_text(), "sglang") == Counters()
     assert dialect.counters("<html>not found</html>", "vllm") == Counters()

@@ -148,13 +148,13 @@ class Counters:
 def counters(text: str, kind: str) -> Counters:
     """Return the counters of a metrics page of an engine of this kind; all None when the page is not the engine's.
 
-    A counter that SGLang has not written yet is 0: its series appear with their first event.
+    A counter that SGLang has not written yet is 0: its series appear with their first event. An `openai` server may be
+    either engine behind a command of the user's own.
     """
     series = parse_prometheus(text)
-    if kind == "vllm" and any(name.startswith("vllm:") for name in series):
-        return _vllm(series)
-    if kind == "sglang" and any(name.startswith("sglang:") for name in series):
-        return _sglang(series)
+    for engine, read in (("vllm", _vllm), ("sglang", _sglang)):
+        if kind in (engine, "openai") and any(name.startswith(f"{engine}:") for name in series):
+            return read(series)
     return Counters()
 
 

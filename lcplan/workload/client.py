@@ -162,6 +162,9 @@ class Client:
             await response.aread()
             record.error = f"HTTP {response.status_code}: {error_text(response.content)}"
             return
+        if self._simulated and not record.simulated:
+            record.error = "the server is no simulator, so it has no virtual time"
+            return
         stream = Stream(
             chat=record.request.path == CHAT,
             origin=record.sent if record.simulated else None,

@@ -107,6 +107,7 @@ def log_row(m: Measurement, record: Record, needle: Needle, depth: float) -> dic
         "latency_s": record.e2e_s,
         "answer": record.text[:_MAX_ANSWER],
         "cell": m.cell.name,
+        "attempt": m.identity.attempt,
         "code": needle.code,
         "turn": record.request.turn,
         "error": record.error,
