@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from lcplan.base.diagnostics import Diagnostic, Source, error, has_errors, nearest
 from lcplan.recipe.merge import merge
+from lcplan.recipe.nodes import check_nodes
 from lcplan.recipe.schema import WORKLOADS, Recipe, Workload, check_name
 from lcplan.recipe.yamltree import Key, Tree
 
@@ -35,6 +36,7 @@ def normalise(tree: Tree, problems: list[Diagnostic]) -> dict[str, Any]:
         for name, declared in data["workloads"].items()
         if (resolved := _workload(name, declared, ("workloads", name), tree, problems)) is not None
     }
+    problems += check_nodes(data["nodes"], tree)
     _stacks(data, tree, problems)
     _secrets(data, tree, problems)
     if not has_errors(problems):
@@ -271,7 +273,8 @@ def _validate(model: type[Any], value: Any, path: Key, tree: Tree, problems: lis
     try:
         return model.model_validate(value)
     except ValidationError as found:
-        for one in found.errors():
+        # A misspelt key is why another one is missing: it is told first.
+        for one in sorted(found.errors(), key=lambda e: e["type"] == "missing"):
             problems.append(_diagnostic(one, value, path, model, tree))
         return None
 

@@ -128,10 +128,11 @@ class QuadDecl(Part):
 
 
 class NodeDecl(Part):
-    """One machine."""
+    """One machine. `islands` are the groups of GPUs that NVLink joins, where that is worth declaring."""
 
     gpu: Gpu
     quads: dict[Name, QuadDecl]
+    islands: list[list[Annotated[int, Field(ge=0, strict=True)]]] | None = None
     host: str | None = None
     runtime: Runtime | None = None
 
