@@ -33,7 +33,6 @@ _START_HINTS = (
     ("port is already allocated", "another container publishes the port; stop it, or give the quad other ports"),
     ("is already in use by container", "remove that container, `lcplan state orphans` shows whose it is"),
     ("cpuset", "the quad's `cpus` or `numa` are not those of this machine"),
-    ("executable file not found", "the image has no such program; check the engine's image"),
 )
 
 
