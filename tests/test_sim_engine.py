@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sim_kit import DSV4, FLASH, QWEN_DP, REAL
 
 from lcplan.sim import faults, needle, tokens
 from lcplan.sim.launch import Launch, StartFailure, read
@@ -19,6 +18,7 @@ from lcplan.sim.pool import Pool
 from lcplan.sim.profiles import REQUEST_S
 from lcplan.sim.rank import Rank, Sequence, spread, steps_for, sum_gains
 from lcplan.sim.schedule import Engine
+from tests.sim_kit import DSV4, FLASH, QWEN_DP, REAL
 
 GLM = ["vllm", "serve", "/m/zai-org__GLM-5.3-FP8", "-tp", "8", "-dcp", "8", "--kv-cache-dtype", "fp8"]
 MINIMAX = ["vllm", "serve", "/m/MiniMaxAI__MiniMax-M3-MXFP8", "-tp", "8", "--kv-cache-dtype", "fp8"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sim_kit import DSV4, FLASH, Sim, health, serving, started, until
 
 from lcplan.engine.logs import parse_log
+from tests.sim_kit import DSV4, FLASH, Sim, health, serving, started, until
 
 
 def fault(kind: str, **parameters: Any) -> list[dict[str, Any]]:

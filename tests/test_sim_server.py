@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sim_kit import (
+
+from lcplan.engine.logs import parse_log
+from tests.sim_kit import (
     DSV4,
     FLASH,
     QWEN_DP,
@@ -25,8 +27,6 @@ from sim_kit import (
     started,
     until,
 )
-
-from lcplan.engine.logs import parse_log
 
 VLLM, SGLANG = "vllm-0.25.1-h200/llama8_tp1", "sglang-0.5.17-h200/sg_llama8"
 WITH_METRICS = [*DSV4, "--enable-metrics", "--enable-cache-report"]
