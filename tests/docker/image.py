@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "lcplan-sim:test"
 _BIN = "/opt/lcplan-sim/bin"
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "PATH": f"{_BIN}:/usr/local/bin:/usr/bin:/bin",
     "LCPLAN_PYTHON": sys.executable,
     "PYTHONPATH": str(ROOT),
@@ -23,7 +23,7 @@ _ENVIRONMENT = {
 
 def build(tag: str = TAG, note: str = "") -> str:
     """Make the image and return its id; a different `note` makes a different image."""
-    command = ["docker", "import", *(f"--change=ENV {k}={v}" for k, v in _ENVIRONMENT.items()), "-", tag]
+    command = ["docker", "import", *(f"--change=ENV {k}={v}" for k, v in ENVIRONMENT.items()), "-", tag]
     made = subprocess.run(command, input=root_tar(note), capture_output=True, check=True)
     return made.stdout.decode().strip()
 
