@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from lcplan.apply.snapshot import snapshot
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_errors
 from lcplan.plan import file
 from lcplan.plan.build import Wanted, build
-from lcplan.plan.model import Plan
+from lcplan.plan.model import Plan, Snapshot
 from lcplan.plan.stale import staleness
 from lcplan.recipe.load import Recipes, load
 from lcplan.record import state as states
@@ -40,11 +41,25 @@ def make_plan(
     target: Sequence[str] = (),
     exclude: Sequence[str] = (),
     replace: Sequence[str] = (),
+    budget: str | None = None,
+    node: Path | None = None,
+    tables: Sequence[str] = (),
 ) -> tuple[Plan, list[Diagnostic]]:
-    """Return the plan of recipes against a state directory, and warnings. Raises LcplanError with every error."""
+    """Return the plan of recipes against a state directory, and warnings. Raises LcplanError with every error.
+
+    `node` (a recipe file) or `tables` (saved outputs of a machine's tools) take the place of the declared nodes. Such a
+    plan counts nothing as recorded, since another machine measured it, and no apply accepts it.
+    """
     recipes = load(paths, variables)
     recorded, found = snapshot(root, runtime == "sim")
-    wanted = Wanted(runtime, target, exclude, replace, lint=lint)
+    wanted = Wanted(runtime, target, exclude, replace, lint=lint, budget=budget)
+    if node is not None or tables:
+        from lcplan.apply import whatif
+
+        other = whatif.on_declared(recipes, node) if node is not None else whatif.on_observed(recipes, tables)
+        if other.what:
+            recipes, recorded = other.recipes, Snapshot(durations=recorded.durations, loads=recorded.loads)
+            wanted = dataclasses.replace(wanted, what_if=other.what, topologies=other.topologies)
     plan, warnings = build(recipes, recorded, wanted)
     if plan.changes:
         plan.commit, plan.dirty = source_of(paths)

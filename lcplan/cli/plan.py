@@ -46,6 +46,17 @@ def register(app: typer.Typer) -> None:
         target: Select = None,
         exclude: Select = None,
         replace: Select = None,
+        budget: Annotated[
+            str | None, typer.Option(metavar="TIME", help="Plan what fits into this time (6h, 90min), by priority.")
+        ] = None,
+        node: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", help="What if: plan for the nodes that this recipe file declares."),
+        ] = None,
+        tables: Annotated[
+            list[str] | None,
+            typer.Option("--from", metavar="FILE", help="What if: plan for the machine of saved tool outputs."),
+        ] = None,
         var: Var = None,
         state: State = DEFAULT_STATE,
         detailed_exitcode: Annotated[
@@ -56,6 +67,8 @@ def register(app: typer.Typer) -> None:
         from lcplan.apply.prepare import make_plan
         from lcplan.plan import file
 
+        if node is not None and tables:
+            raise typer.BadParameter("give --node or --from, not both")
         made, found = make_plan(
             paths,
             state,
@@ -64,8 +77,11 @@ def register(app: typer.Typer) -> None:
             target=target or (),
             exclude=exclude or (),
             replace=replace or (),
+            budget=budget,
+            node=node,
+            tables=tables or (),
         )
-        where = output or (Path("plans/plan.json") if made.changes else None)
+        where = output or (Path("plans/plan.json") if made.changes and "what_if" not in made.summary else None)
         content = file.as_json(made) if made.changes or where or as_json or form is Format.JSON else None
         if where is not None and content is not None:
             from lcplan.base.files import write_atomic

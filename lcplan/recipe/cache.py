@@ -75,7 +75,10 @@ def _folder() -> Path:
 def _code_stamp() -> list[int]:
     """Return something that changes when the checking code does (a developer's checkout keeps one version)."""
     folder = Path(__file__).parent
-    return [(folder / f"{name}.py").stat().st_mtime_ns for name in ("schema", "normal", "load", "substitute", "pins")]
+    return [
+        (folder / f"{name}.py").stat().st_mtime_ns
+        for name in ("schema", "normal", "nodes", "load", "substitute", "pins")
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -5,15 +5,15 @@ Both are built from the same sections and cut by whole groups so that they fit a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lcplan.base.units import show_seconds, show_tokens
 from lcplan.plan.model import Cell, Launch, Plan
+from lcplan.view.schedule import schedule_markdown, schedule_text
 
 LIMIT = 65_000
 """Characters; a comment on GitHub holds 65,536."""
-WIDTH = 118
 _ORDER = ("-/+", "~", "+", "-", "!", "=")
 _WORDS = {"+": "measure", "~": "measure again", "-/+": "relaunch", "-": "stop", "=": "keep", "!": "blocked"}
 
@@ -31,20 +31,18 @@ class Group:
 def plan_text(plan: Plan, plan_id: str) -> str:
     """Return the plan for a terminal."""
     if not plan.changes:
-        return "\n".join(["No changes", *_blocked_line(plan)])
+        return "\n".join(["No changes", *_notes(plan), *_blocked_line(plan)])
     head = _headline(plan, plan_id)
-    tail = ["", "Schedule (estimated)", _table(_SCHEDULE, _schedule_rows(plan)), *_gantt(plan)]
-    return _fit("\n".join(head), [_group_text(g) for g in groups(plan)], "\n".join(tail))
+    return _fit("\n".join(head), [_group_text(g) for g in groups(plan)], "\n" + schedule_text(plan))
 
 
 def plan_markdown(plan: Plan, plan_id: str) -> str:
     """Return the plan for a pull request comment."""
     if not plan.changes:
-        return "\n".join(["### lcplan: no changes", *_blocked_line(plan)])
+        return "\n".join(["### lcplan: no changes", *_notes(plan), *_blocked_line(plan)])
     summary, *rest = _headline(plan, plan_id)
     head = "\n".join([f"### lcplan: {summary}", "", *[f"- {line}" for line in rest]])
-    rows = _schedule_rows(plan)
-    tail = ["", "#### Schedule (estimated)", "", _pipes(_SCHEDULE, rows)]
+    tail = ["", schedule_markdown(plan)]
     if plan.warnings:
         tail += ["", "#### Warnings", ""]
         tail += [f"- `{w['file']}:{w['line']}` {w['message']}" for w in plan.warnings]
@@ -62,19 +60,6 @@ def groups(plan: Plan) -> list[Group]:
     return sorted(found, key=lambda g: _ORDER.index(g.action))
 
 
-_SCHEDULE: tuple[tuple[str, Callable[[Launch], str]], ...] = (
-    ("", lambda one: one.action),
-    ("launch", lambda one: one.id),
-    ("quad", lambda one: "+".join(one.placement.quads) if one.placement else ""),
-    ("layout", lambda one: one.label),
-    ("runtime", lambda one: one.runtime),
-    ("port", lambda one: str(one.placement.port) if one.placement else ""),
-    ("starts", lambda one: show_seconds(one.start_s)),
-    ("takes", lambda one: show_seconds(one.seconds)),
-    ("cells", lambda one: str(sum(c.action in ("+", "~") for c in one.cells))),
-)
-
-
 def _headline(plan: Plan, plan_id: str) -> list[str]:
     s, count = plan.summary, plan.summary["actions"]
     partial = f" (partial: {', '.join(f'--{k} {v}' for k, vs in plan.selectors.items() for v in vs)})" \
@@ -90,9 +75,36 @@ def _headline(plan: Plan, plan_id: str) -> list[str]:
         lines.append(f"{stale} recorded cells become stale or are repeated")
     if plan.runtime == "sim":
         lines.append("runtime sim: a rehearsal; every number of it is simulated and never publishable")
+    if s.get("durations_from_history"):
+        lines.append(
+            f"times of {s['durations_from_history']} cells are those of earlier runs, the others are estimates"
+        )
+    lines += _notes(plan)
     if plan.warnings:
         lines.append(f"{len(plan.warnings)} warnings")
     return lines
+
+
+def _notes(plan: Plan) -> list[str]:
+    """Return what must be known of a plan beside its numbers: another machine, serve entries, what is left out."""
+    s = plan.summary
+    lines = [f"what-if: for {s['what_if']}; apply refuses it, nothing counts as recorded"] if s.get("what_if") else []
+    evicted = {entry: one.id for one in plan.launches if one.placement for entry in one.placement.evicts}
+    for name, kept in s.get("serves", {}).items():
+        where = (
+            f"{kept['node']}/{'+'.join(kept['quads'])}, GPUs {','.join(map(str, kept['gpus']))}, port {kept['port']}"
+        )
+        lines.append(
+            f"serve entry {name} holds {where}" + (f"; {evicted[name]} preempts it" if name in evicted else "")
+        )
+    for out in s.get("left_out", ()):
+        which = f"{len(out['names'])} cells on {out['launch']} of {', '.join(out['experiments'])}"
+        lines.append(f"left out by the budget: {which} ({show_seconds(out['seconds'])}): {_some(out['names'])}")
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _blocked_line(plan: Plan) -> list[str]:
@@ -129,52 +141,6 @@ def _names(cells: Sequence[Cell]) -> list[str]:
         shown = ", ".join(f"{axis} {' '.join(map(show_tokens, sorted(axes[axis])))}" for axis in sorted(axes))
         lines.append(f"{workload}: {len(some)} points ({shown})" if shown else f"{workload}: {len(some)} repeats")
     return lines
-
-
-def _schedule_rows(plan: Plan) -> list[Launch]:
-    return sorted((one for one in plan.launches if one.placement), key=lambda one: (one.start_s, one.placement.quads))  # type: ignore[union-attr]
-
-
-def _gantt(plan: Plan) -> list[str]:
-    """Return one line per quad, time to the right."""
-    rows = _schedule_rows(plan)
-    total = max((one.start_s + one.seconds for one in rows), default=0.0)
-    if not total:
-        return []
-    width, lines = 80, [""]
-    numbered = {one.id: i for i, one in enumerate(rows, 1)}
-    for quad in sorted({(one.placement.node, q) for one in rows if one.placement for q in one.placement.quads}):
-        bar = [" "] * width
-        for one in rows:
-            if one.placement and one.placement.node == quad[0] and quad[1] in one.placement.quads:
-                start, end = int(one.start_s / total * width), int((one.start_s + one.seconds) / total * width)
-                label = str(numbered[one.id]).center(max(1, end - start), "=")
-                bar[start : max(end, start + 1)] = label[: max(1, end - start)]
-        lines.append(f"{quad[0]}/{quad[1]} |{''.join(bar[:width])}| {show_seconds(total)}")
-    lines.append("  ".join(f"{i} {name}" for name, i in numbered.items()))
-    return lines
-
-
-def _table(columns: Sequence[tuple[str, Callable[[Launch], str]]], rows: Sequence[Launch]) -> str:
-    from io import StringIO
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for name, _ in columns:
-        table.add_column(name, no_wrap=name != "layout", justify="right" if name in ("port", "cells") else "left")
-    for row in rows:
-        table.add_row(*(cell(row) for _, cell in columns))
-    out = StringIO()
-    Console(file=out, width=WIDTH, color_system=None, legacy_windows=False).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").splitlines())
-
-
-def _pipes(columns: Sequence[tuple[str, Callable[[Launch], str]]], rows: Sequence[Launch]) -> str:
-    lines = ["| " + " | ".join(name for name, _ in columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell(row) for _, cell in columns) + " |" for row in rows]
-    return "\n".join(lines)
 
 
 def _fit(head: str, parts: Sequence[str], tail: str) -> str:
