@@ -135,6 +135,7 @@ def _launch(
         size = min(size, int(flags["max-total-tokens"]))
     if flags.get("max-model-len") in _AUTO and size > 0:
         context = min(context, int(size) // page * page)
+    draft = _draft(kind, flags)
     scale = (profile.tp / own) ** 0.85 * float((chosen.get("slow") or {"factor": 1.0})["factor"])
     return Launch(
         kind=kind,
@@ -144,7 +145,7 @@ def _launch(
         host=str(flags.get("host") or ("0.0.0.0" if kind == "vllm" else "127.0.0.1")),
         port=int(flags.get("port") or (8000 if kind == "vllm" else 30000)),
         profile=profile,
-        speed=profile.speed.slower(scale),
+        speed=profile.speed.slower(scale, draft=draft),
         native_context=native,
         context=context,
         tp=tp,
@@ -159,7 +160,7 @@ def _launch(
         weights_gib=used - profiles.OVERHEAD_GIB,
         available_gib=available,
         fraction=fraction,
-        draft=_draft(kind, flags),
+        draft=draft,
         flags=flags,
         env=env,
         faults=chosen,

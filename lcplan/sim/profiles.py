@@ -13,6 +13,7 @@ from typing import Any
 
 GPU_GIB = 139.80  # what an H200 reports to the engine
 OVERHEAD_GIB = 2.56  # activations, communication buffers, graphs
+DRAFT_COST = 0.15  # of a decode step, per drafted token
 REQUEST_S = 0.03  # HTTP, tokenising and scheduling of one request
 
 
@@ -35,9 +36,11 @@ class Speed:
         """Return the seconds of one decode step over sequences with that many tokens of context in all."""
         return self.step + self.each * sequences + self.deep * context
 
-    def slower(self, factor: float) -> Speed:
-        """Return the same speed, every duration multiplied."""
-        return Speed(*(factor * part for part in (self.linear, self.square, self.step, self.each, self.deep)))
+    def slower(self, factor: float, *, draft: int = 0) -> Speed:
+        """Return the same speed, every duration multiplied; drafting and checking tokens makes a decode step longer."""
+        decode = factor * (1 + DRAFT_COST * draft)
+        prefill = (factor * self.linear, factor * self.square)
+        return Speed(*prefill, decode * self.step, decode * self.each, decode * self.deep)
 
 
 @dataclass(frozen=True, slots=True)
