@@ -16,7 +16,7 @@ import pytest
 
 from lcplan.workload.needle import found
 from lcplan.workload.parts import merge_parts
-from tests.workload_kit import HERE, cell, delay_server, job, measure
+from tests.workload_kit import HERE, by_child, cell, delay_server, job, measure
 
 FAST = {"ttft_s": 0.03, "chunk_s": 0.001}
 VIRTUAL = {"stamps": True}
@@ -179,7 +179,7 @@ def test_every_repeat_attempt_and_cell_has_prompts_of_its_own(tmp_path: Path) ->
     work = {"kind": "oneshot", "prompt": 100, "output": 4}
     with delay_server(**FAST) as url:
         cells = [cell(work, "a"), cell(work, "b"), cell(work, "c", repeat=2), cell(work, "d", attempt=2)]
-        results = measure(job(url, tmp_path), *cells)
+        results = by_child(job(url, tmp_path), *cells)
     assert len({r["seeds"]["salt"] for r in results}) == 4
 
 
@@ -254,13 +254,13 @@ BAD = [
 
 @pytest.mark.parametrize(("message", "sentence"), BAD)
 def test_a_bad_job_is_an_error_event(message: dict[str, Any], sentence: str) -> None:
-    [event] = measure(message)
+    [event] = by_child(message)
     assert event["event"] == "error" and sentence in event["sentence"]
 
 
 def test_a_bad_message_between_cells_ends_nothing(tmp_path: Path) -> None:
     with delay_server(**FAST) as url:
-        bad, good = measure(
+        bad, good = by_child(
             job(url, tmp_path), {"measure": {"cell": 3}}, cell({"kind": "oneshot", "prompt": 9, "output": 4})
         )
     assert (bad["event"], good["status"]) == ("error", "done")

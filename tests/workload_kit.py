@@ -10,6 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
+from lcplan.workload import measure as measuring
+from lcplan.workload.client import Client
+from lcplan.workload.job import read_cell, read_job
+from lcplan.workload.measurement import Session
+
 HERE = Path(__file__).parent
 SERVER = HERE / "delay_server.py"
 
@@ -41,6 +48,19 @@ def cell(workload: dict[str, Any], name: str = "", **more: Any) -> dict[str, Any
 
 
 def measure(job_message: dict[str, Any], *cells: dict[str, Any]) -> list[dict[str, Any]]:
+    """Measure some cells in this process and return their results as the child would write them."""
+    made = read_job(job_message["job"])
+
+    async def run() -> list[dict[str, Any]]:
+        async with Client(made.base_url, simulated=made.simulated) as client:
+            session = Session(made, client, lambda _: None)
+            return [await measuring.measure(session, read_cell(message["measure"])) for message in cells]
+
+    results: list[dict[str, Any]] = json.loads(json.dumps(uvloop.run(run())))
+    return results
+
+
+def by_child(job_message: dict[str, Any], *cells: dict[str, Any]) -> list[dict[str, Any]]:
     """Run the child over some cells and return its result and error events."""
     messages = [job_message, *cells, {"finish": True}]
     text = "".join(json.dumps(m) + "\n" for m in messages)

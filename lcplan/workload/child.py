@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -33,6 +34,7 @@ def main() -> int:
     import pyarrow.parquet  # noqa: F401
     import uvloop
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for apply, which lets the cell end first
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve())
 

@@ -101,7 +101,7 @@ class Client:
         import aiohttp
         import httpx
 
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if self._simulated:
             headers |= {SENT_HEADER: f"{scheduled / 1e9:.9f}", USERS_HEADER: str(users)}
             headers |= {LAST_HEADER: "1"} if request.last else {}

@@ -26,11 +26,8 @@ class Job:
     lineage: str
     run: str
     attempt: int = 1
-    engine_version: str | None = None
-    context: int | None = None
     simulated: bool = False
     speed: float = 200.0
-    engines: int = 1
     metrics_urls: tuple[str, ...] = ()
     bench: tuple[str, ...] | None = None
     vocabulary: int | None = None
@@ -83,11 +80,8 @@ def read_job(message: Mapping[str, Any]) -> Job:
         lineage=message["lineage"],
         run=message["run"],
         attempt=int(message.get("attempt") or 1),
-        engine_version=message.get("engine_version"),
-        context=message.get("context"),
         simulated=bool(message.get("simulated")),
         speed=float(message.get("speed") or 200.0),
-        engines=int(message.get("engines") or 1),
         metrics_urls=tuple([urls] if isinstance(urls, str) else urls),
         bench=tuple(message["bench"]) if message.get("bench") else None,
         vocabulary=message.get("vocabulary"),

@@ -45,8 +45,8 @@ async def run(m: Measurement) -> Findings:
             m.progress(f"turn {turn} of {len(lengths)}, {length:,} tokens")
             segments.append(await _turn(m, talks, turn, length - (lengths[turn - 2] if turn > 1 else 0), output))
             resume.save(m, segments)
-        if any(r.unreachable for r in segments[turn - 1].records):
-            break
+        if any(record.error for record in segments[turn - 1].records):
+            break  # a conversation that lost a turn cannot grow
     return Findings(segments, _samples(segments))
 
 

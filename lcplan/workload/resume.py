@@ -25,14 +25,14 @@ def save(m: Measurement, segments: list[Segment]) -> None:
 def load(m: Measurement, turns: int) -> list[Segment]:
     """Return the turns saved by an earlier attempt at this cell in this run, [] when there is nothing to go on from.
 
-    The measurement takes over that attempt's identity, so that the prompts to come continue those already sent. Turns
-    from the first one on that is not valid are measured again; of those nothing may be in the cache, so then all are.
+    The measurement takes over that attempt's identity, so that the prompts to come continue those already sent. When
+    any turn is not valid all are measured again, with prompts of their own: parts of the old ones are in the cache.
     """
     try:
         lines = [json.loads(line) for line in _file(m).read_text().splitlines()]
-    except (OSError, ValueError):
+        segments = [_segment(line["segment"]) for line in lines if line["fingerprint"] == m.cell.fingerprint][:turns]
+    except (OSError, ValueError, KeyError, TypeError):
         return []
-    segments = [_segment(line["segment"]) for line in lines if line["fingerprint"] == m.cell.fingerprint][:turns]
     if not segments or any(segment.verdict(m.job).reason for segment in segments):
         return []
     m.adopt(lines[0]["attempt"], segments)
