@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import platform
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -158,6 +159,7 @@ class LaunchRun:
             self.run, self.settings.lineage, argv, env, self.folder, secrets,
             placement.uuids or tuple(str(g) for g in placement.gpus), placement.cpus, placement.port,
             self.settings.speed, sealing.script_header(self), self._container(placement.numa),
+            f"{platform.node()}:{self.settings.root.resolve()}",
         )  # fmt: skip
         if self.rehearsal:
             (self.folder / "cmd.sh").write_text(self._runtime.script(self._start))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypedDict
 
 LABEL_RUN = "LCPLAN_RUN"
 LABEL_LINEAGE = "LCPLAN_LINEAGE"
+LABEL_STATE = "LCPLAN_STATE"
 
 Handle = dict[str, Any]
 
@@ -39,7 +40,8 @@ class Container:
 class Start:
     """One server to start. `argv` has no hole left; `secrets` maps a variable to the caller's variable it is read from.
 
-    `folder` is the run's staging folder: the server writes `server.log` there by itself, never through a pipe.
+    `folder` is the run's staging folder: the server writes `server.log` there by itself, never through a pipe. `state`
+    is `host:/path` of the state directory that accounts for the server.
     """
 
     run: str
@@ -54,6 +56,7 @@ class Start:
     speed: float = 200.0
     header: Sequence[str] = ()
     container: Container | None = None
+    state: str = ""
 
     @property
     def log(self) -> Path:
@@ -68,12 +71,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Found:
-    """A server that carries lcplan's labels."""
+    """A server that carries lcplan's labels; `state` is `host:/path` of its state directory, "" when not known."""
 
     run: str
     lineage: str
     handle: Handle
     what: str
+    state: str = ""
 
 
 class Runtime(Protocol):

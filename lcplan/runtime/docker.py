@@ -15,7 +15,7 @@ from lcplan.base.files import write_atomic
 from lcplan.engine.shell import read_script
 from lcplan.runtime import docker_engine, docker_image
 from lcplan.runtime.base import Found, Handle, Image, Start
-from lcplan.runtime.docker_command import LABEL_LINEAGE, LABEL_RUN, container_request, container_script
+from lcplan.runtime.docker_command import LABEL_LINEAGE, LABEL_RUN, LABEL_STATE, container_request, container_script
 from lcplan.runtime.docker_inspect import as_inspect, inspect_differences
 
 if TYPE_CHECKING:
@@ -137,14 +137,14 @@ class DockerRuntime:
         """Return the labelled containers, running or not. Raises LcplanError `docker-unreachable`."""
         if not docker_engine.configured():
             return []
-        wanted = [LABEL_RUN, f"{LABEL_LINEAGE}={lineage}" if lineage is not None else LABEL_LINEAGE]
+        wanted = [LABEL_RUN] if lineage is None else [LABEL_RUN, f"{LABEL_LINEAGE}={lineage}"]
         found = []
         for one in self._persist(lambda api: api.containers(all=True, filters={"label": wanted}), 0.0):
             labels = one["Labels"]
             run = labels[LABEL_RUN]
             handle = {"runtime": self.name, "id": one["Id"], "run": run}
             what = f"container {one['Id'][:12]} ({one['Image']}, {one['State']})"
-            found.append(Found(run, labels[LABEL_LINEAGE], handle, what))
+            found.append(Found(run, labels.get(LABEL_LINEAGE, ""), handle, what, labels.get(LABEL_STATE, "")))
         return found
 
     def inspect(self, handle: Handle) -> dict[str, Any] | None:

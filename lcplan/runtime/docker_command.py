@@ -12,7 +12,8 @@ from typing import Any
 from lcplan.engine.shell import ContainerSpec, docker_argv, render_script
 from lcplan.runtime.base import Start
 
-LABEL_RUN, LABEL_LINEAGE, LABEL_FINGERPRINT = "lcplan.run", "lcplan.lineage", "lcplan.fingerprint"
+LABEL_RUN, LABEL_LINEAGE = "lcplan.run", "lcplan.lineage"
+LABEL_FINGERPRINT, LABEL_STATE = "lcplan.fingerprint", "lcplan.state"
 LOG_OPTIONS = {"max-size": "50m", "max-file": "4"}
 """Limits of the daemon's log of one container: 200 MB."""
 
@@ -37,7 +38,12 @@ def container_spec(start: Start) -> ContainerSpec:
         image=box.image,
         name=start.run,
         gpus=tuple(start.gpus),
-        labels={LABEL_RUN: start.run, LABEL_LINEAGE: start.lineage, LABEL_FINGERPRINT: box.fingerprint},
+        labels={
+            LABEL_RUN: start.run,
+            LABEL_LINEAGE: start.lineage,
+            LABEL_FINGERPRINT: box.fingerprint,
+            LABEL_STATE: start.state,
+        },
         ipc=declared.get("ipc"),
         shm_size=declared.get("shm_size"),
         network=network,

@@ -12,7 +12,7 @@ from typing import Any
 from lcplan.base.diagnostics import fail
 from lcplan.base.files import write_atomic
 from lcplan.engine.shell import render_script
-from lcplan.runtime.base import LABEL_LINEAGE, LABEL_RUN, Found, Handle, Image, Start
+from lcplan.runtime.base import LABEL_LINEAGE, LABEL_RUN, LABEL_STATE, Found, Handle, Image, Start
 
 _POLL_S = 0.02
 _KILL_WAIT_S = 10.0
@@ -57,6 +57,7 @@ class ProcessRuntime:
     def start(self, start: Start) -> Handle:
         """Start the server in its own session with its log in a file. Raises LcplanError for a missing secret."""
         env = {**os.environ, **self.exports(start), LABEL_RUN: start.run, LABEL_LINEAGE: start.lineage}
+        env[LABEL_STATE] = start.state
         for name, origin in start.secrets.items():
             if origin not in os.environ:
                 raise fail("missing-secret", f"the variable {origin} is not set; {name} is read from it",
@@ -103,7 +104,8 @@ class ProcessRuntime:
             leads = os.getsid(process.pid) == process.pid
             if key not in found or leads:
                 handle = {"runtime": self.name, "pid": process.pid, "created": process.create_time(), "run": key[1]}
-                found[key] = Found(key[1], key[0], handle, f"process {process.pid} ({process.name()})")
+                what = f"process {process.pid} ({process.name()})"
+                found[key] = Found(key[1], key[0], handle, what, env.get(LABEL_STATE, ""))
         return list(found.values())
 
 
