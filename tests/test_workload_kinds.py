@@ -183,6 +183,13 @@ def test_every_repeat_attempt_and_cell_has_prompts_of_its_own(tmp_path: Path) ->
     assert len({r["seeds"]["salt"] for r in results}) == 4
 
 
+def test_a_cell_measured_again_in_its_run_sends_other_prompts(tmp_path: Path) -> None:
+    work = {"kind": "oneshot", "prompt": 100, "output": 4}
+    with delay_server(**FAST) as url:
+        results = [measure(job(url, tmp_path), cell(work))[0] for _ in range(3)]
+    assert len({r["seeds"]["salt"] for r in results}) == 3
+
+
 def child(**options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "lcplan.workload.child"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)

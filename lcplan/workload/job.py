@@ -102,6 +102,6 @@ def read_cell(message: Mapping[str, Any]) -> Cell:
     )
 
 
-def identity(job: Job, cell: Cell, attempt: str | None = None) -> Identity:
-    """Return what makes this measurement's prompts its own; `attempt` overrides for a measurement that is resumed."""
-    return Identity(job.lineage, job.run, cell.name, cell.repeat, attempt or f"{job.attempt}.{cell.attempt}")
+def identity(job: Job, cell: Cell, attempt: str) -> Identity:
+    """Return what makes this measurement's prompts its own."""
+    return Identity(job.lineage, job.run, cell.name, cell.repeat, attempt)

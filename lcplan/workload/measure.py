@@ -20,9 +20,12 @@ _WARM_UP_OUTPUT = 16
 
 
 async def measure(session: Session, cell: Cell) -> dict[str, Any]:
-    """Measure a cell and return its result event; its raw data lies in the folder of the run before this returns."""
+    """Measure a cell and return its result event; its raw data lies in the folder of the run before this returns.
+
+    Raises OSError when it cannot be written.
+    """
     started, clock = datetime.now(UTC), session.clock
-    measurement = Measurement(session, cell)
+    measurement = Measurement(session, cell, parts.next_attempt(session.job, cell))
     findings, failure = await _findings(measurement)
     judged = failure or findings.verdict(session.job)
     rows = [row | _judgement(row, judged) for row in findings.rows(session.job, cell)]
@@ -76,7 +79,7 @@ async def _warm_up(measurement: Measurement) -> None:
     if tokens in session.warmed:
         return
     measurement.progress(f"warming up with {tokens:,} tokens")
-    aside = Measurement(session, Cell("warm-up", "", {}))
+    aside = Measurement(session, Cell("warm-up", "", {}), measurement.identity.attempt)
     label = str(tokens)
     request = aside.request(aside.prompt(label, tokens), _WARM_UP_OUTPUT, label=label)
     [record] = await session.client.closed_loop([sequence([request])], session.clock)

@@ -33,11 +33,11 @@ class Session:
 class Measurement:
     """One cell being measured: what a kind of workload needs to build prompts, send them and ask the engine."""
 
-    def __init__(self, session: Session, cell: Cell) -> None:
+    def __init__(self, session: Session, cell: Cell, attempt: str) -> None:
         self.session = session
         self.job = session.job
         self.cell = cell
-        self.identity = identity(session.job, cell)
+        self.identity = identity(session.job, cell, attempt)
         self.ids: Alphabet = alphabet(session.job.vocabulary)
         self.pages: list[str] = []
         self._sent = 0

@@ -89,6 +89,17 @@ def write(job: Job, cell: Cell, records: Sequence[Record], points: Sequence[Mapp
         _write_table(table, job.folder / _PARTS / f"{cell.name}.{kind}.parquet")
 
 
+def next_attempt(job: Job, cell: Cell) -> str:
+    """Return the name of this attempt at a cell, unlike that of any earlier one in the same run. Raises OSError.
+
+    A measurement that a crash cut short has left its prompts in the engine's cache: the next one must send others.
+    """
+    file = job.folder / _PARTS / f"{cell.name}.attempts"
+    begun = int(file.read_text()) if file.exists() else 0
+    write_atomic(file, str(begun + 1))
+    return f"{job.attempt}.{cell.attempt}.{begun}" if begun else f"{job.attempt}.{cell.attempt}"
+
+
 def append_needles(job: Job, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows to the run's `niah.log`, one JSON object a line, durably. Raises OSError."""
     import os
