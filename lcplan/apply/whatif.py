@@ -29,8 +29,8 @@ def on_declared(recipes: Recipes, node: Path) -> Elsewhere:
     other = load([node])
     if not other.data["nodes"]:
         raise fail("no-node", "the file declares no node", "give a file with `nodes:`", Source(str(node)))
-    places = {key: place for key, place in recipes.places.items() if key[0] != "nodes"}
-    places |= {key: place for key, place in other.places.items() if key[0] == "nodes"}
+    places = {key: place for key, place in recipes.places.items() if key[:1] != ("nodes",)}
+    places |= {key: place for key, place in other.places.items() if key[:1] == ("nodes",)}
     made = replace(recipes, data={**recipes.data, "nodes": other.data["nodes"]}, places=places,
                    diagnostics=[*recipes.diagnostics, *other.diagnostics])  # fmt: skip
     return Elsewhere(made, _what(recipes, made, str(node)))
@@ -70,7 +70,7 @@ def on_observed(recipes: Recipes, files: Sequence[str]) -> Elsewhere:
         quads[name] = {**known, "ports": (ports.start, ports.stop - 1)}
     node = {"gpu": gpu, "quads": quads} | ({"runtime": own["runtime"]} if own.get("runtime") else {})
     name = safe_name(Path(files[0]).name)
-    places = {key: place for key, place in recipes.places.items() if key[0] != "nodes"}
+    places = {key: place for key, place in recipes.places.items() if key[:1] != ("nodes",)}
     made = replace(recipes, data={**recipes.data, "nodes": {name: node}}, places=places,
                    diagnostics=[*recipes.diagnostics, *topology.diagnostics])  # fmt: skip
     return Elsewhere(made, _what(recipes, made, ", ".join(files)), {name: topology})
