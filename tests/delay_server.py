@@ -98,7 +98,8 @@ class Server:
                 _reply(500 if refused else b.status, json.dumps({"error": {"message": "no room", "code": b.status}}))
             )
             return True
-        prompt = 7 if chat else body[body.index(b"[") :].count(b",") + 1
+        ids = body.find(b'"prompt": [')
+        prompt = body[ids:].count(b",") + 1 if ids >= 0 else 7  # a text or a chat: any number will do
         asked = int(re.search(rb'"max_tokens": ?(\d+)', body)[1])  # type: ignore[index]
         tokens = min(b.tokens, asked)
         answer = b.answer

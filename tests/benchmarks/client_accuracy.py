@@ -1,8 +1,9 @@
 """How far lcplan's client is off, against a server with known delays: TTFT 500 ms, a chunk every 20 ms.
 
-Prints one row per number of streams, and one for `vllm bench serve` in the same run when it is installed. Usage:
+Prints one row per number of streams, and one for `vllm bench serve` in the same run when it is installed and given the
+folder of some tokenizer. Usage:
 
-    python tests/benchmarks/client_accuracy.py [STREAMS ...]
+    python tests/benchmarks/client_accuracy.py [STREAMS ...] [--tokenizer FOLDER]
 
 The server runs in a process of its own; it waits for its moment actively for the last half millisecond, so what it does
 late itself stands in the column `server`: from reading a request to writing its first chunk, less the delay.
@@ -10,6 +11,7 @@ late itself stands in the column `server`: from reading a request to writing its
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -30,7 +32,7 @@ from tests.workload_kit import delay_server
 TTFT_MS, TPOT_MS, TOKENS, PROMPT = 500.0, 20.0, 50, 1000
 
 
-def main(streams: Sequence[int]) -> None:
+def main(streams: Sequence[int], tokenizer: str | None) -> None:
     heads = (
         ("TTFT median", 13),
         ("error", 9),
@@ -49,9 +51,9 @@ def main(streams: Sequence[int]) -> None:
             row(
                 "lcplan", count, [r.ttft_s for r in records], [r.tpot_ms for r in records], spent / count, late(records)
             )
-        if shutil.which("vllm"):
+        if tokenizer and shutil.which("vllm"):
             with delay_server(tokens=TOKENS) as url:
-                row("vllm bench serve", count, *bench(url, count))
+                row("vllm bench serve", count, *bench(url, count, tokenizer))
 
 
 def lcplan(url: str, streams: int) -> list[Record]:
@@ -84,10 +86,10 @@ def late(records: list[Record]) -> float | None:
     return stats.median((wrote - read) * 1e3 - TTFT_MS for read, wrote in told)
 
 
-def bench(url: str, streams: int) -> tuple[list[float | None], list[float | None]]:
+def bench(url: str, streams: int, tokenizer: str) -> tuple[list[float | None], list[float | None]]:
     """Return TTFT (s) and TPOT (ms) of every request of `vllm bench serve`."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["vllm", "bench", "serve", "--base-url", url, "--model", "m", "--skip-tokenizer-init"]
+        command = ["vllm", "bench", "serve", "--base-url", url, "--model", "m", "--tokenizer", tokenizer]
         command += ["--random-input-len", "100", "--random-output-len", str(TOKENS), "--num-prompts", str(streams)]
         command += ["--save-result", "--save-detailed", "--result-dir", folder, "--result-filename", "r.json"]
         subprocess.run(command, check=True, capture_output=True)
@@ -112,4 +114,8 @@ def row(
 
 
 if __name__ == "__main__":
-    main([int(word) for word in sys.argv[1:]] or [1, 4, 16, 64, 256])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("streams", type=int, nargs="*", default=[1, 4, 16, 64, 256])
+    parser.add_argument("--tokenizer")
+    given = parser.parse_args()
+    main(given.streams, given.tokenizer)
