@@ -71,5 +71,5 @@ workloads:
   w: {{kind: oneshot, prompt: 1K, output: 8}}
   g: {{kind: grid, output: 8, points: [{{prompt: 1K, users: {users}}}, {{prompt: 2K, users: 1}}]}}
 experiments:
-  e: {{stacks: [s], workloads: [w, g], quad: {quad}}}
+  first: {{stacks: [s], workloads: [w, g], quad: {quad}}}
 {extra}"""
