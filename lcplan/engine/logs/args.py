@@ -1,4 +1,4 @@
-"""Argument dumps: the `{...}`, `ServerArgs(...)`, `Namespace(...)` and `key=value, ...` texts that engines print of themselves.
+"""Argument dumps: the `{...}`, `ServerArgs(...)`, `Namespace(...)` and `key=value, ...` texts that engines print.
 
 They are Python reprs of arbitrary objects, so they are cut into top-level items here and never evaluated.
 """
@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[({<]|[\])}>]|,")
+# A quote that nothing closes runs to the end, so that every token is read once
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*(?:'|\\?$)|\"(?:[^\"\\]|\\.)*(?:\"|\\?$)|[\[({<]|[\])}>]|,")
 _KEY = re.compile(r"\s*['\"]?([A-Za-z_]\w{0,60})['\"]?\s{0,2}[:=]\s?")
 _SNAPSHOT = re.compile(r"models--([^/]+?)--([^/]+)(?:/|$)")
 _INTEGER = re.compile(r"-?\d{1,15}")

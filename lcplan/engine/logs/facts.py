@@ -59,7 +59,7 @@ class LogFacts:
 
     @property
     def stage(self) -> str:
-        """The last stage that the start reached: start, engine, weights, pool, graphs, engine_ready, listening, ready."""
+        """The last stage reached: start, engine, weights, pool, graphs, engine_ready, listening, ready."""
         return self.phases[-1].name if self.phases else ""
 
     def as_json(self) -> dict[str, Any]:

@@ -79,10 +79,10 @@ class Failure:
 
 
 def classify_exit(facts: LogFacts, exit_code: int | None) -> Failure | None:
-    """Return why a server that has ended (or never came up) failed; None when the log and an exit code of 0 say nothing.
+    """Return why a server that has ended (or never came up) failed; None when neither log nor exit code say so.
 
-    `exit_code` is negative for a signal, as subprocess gives it; None = still running. The log's class wins over the code:
-    SGLang may end with 0 after a crash, and a container's 137 says only that it was killed.
+    `exit_code` is negative for a signal, as subprocess gives it; None = still running. The log's class wins over the
+    code: SGLang may end with 0 after a crash, and a container's 137 says only that it was killed.
     """
     if facts.failure:
         return Failure(facts.failure, *_words(facts))

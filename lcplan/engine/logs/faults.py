@@ -16,8 +16,9 @@ FAULTS = (
     fault(
         "memory_not_free",
         "Free memory on device",
-        rf"Free memory on device(?: (?P<device>\w+:\d+))? \((?P<free_gib>{_GIB})/(?P<total_gib>{_GIB}) GiB\) on startup is "
-        rf"less than desired GPU memory utilization \([\d.]{{1,9}}, (?P<wanted_gib>{_GIB}) GiB\)",
+        r"Free memory on device(?: (?P<device>\w{1,20}:\d{1,3}))? "
+        rf"\((?P<free_gib>{_GIB})/(?P<total_gib>{_GIB}) GiB\) on startup is less than desired GPU memory utilization "
+        rf"\([\d.]{{1,9}}, (?P<wanted_gib>{_GIB}) GiB\)",
     ),
     fault(
         "memory_not_free",
@@ -32,15 +33,16 @@ FAULTS = (
         r"To serve at least one request with the models?'?s? max seq len \((?P<max_model_len>\d{1,12})\)"
         rf"(?:, \(?(?P<needed_gib>{_GIB}) GiB KV cache is needed, which is larger than the available KV cache memory "
         rf"\((?P<available_gib>{_GIB}) GiB\))?"
-        r"(?:\.\s{1,3}Based on the available memory, the estimated maximum model length is (?P<estimated_max_len>\d{1,12}))?",
+        r"(?:\.\s{1,3}Based on the available memory, the estimated maximum model length is "
+        r"(?P<estimated_max_len>\d{1,12}))?",
         max_model_len="max_model_len",
         available_gib="kv_memory_gib",
     ),
     fault(
         "kv_too_small",
         "that can be stored in KV cache (",
-        r"max seq len \((?P<max_model_len>\d{1,12})\) is larger than the maximum number of tokens that can be stored in "
-        r"KV cache \((?P<fits_tokens>-?\d{1,12})\)",
+        r"max seq len \((?P<max_model_len>\d{1,12})\) is larger than the maximum number of tokens that can be stored "
+        r"in KV cache \((?P<fits_tokens>-?\d{1,12})\)",
         max_model_len="max_model_len",
         fits_tokens="stored_tokens",
     ),
@@ -75,7 +77,8 @@ FAULTS = (
     fault(
         "oom",
         "out of memory occurred when",
-        r"out of memory occurred when warming up (?P<where>\w{1,30})(?: with (?P<dummy_requests>\d{1,9}) dummy requests)?",
+        r"out of memory occurred when warming up (?P<where>\w{1,30})"
+        r"(?: with (?P<dummy_requests>\d{1,9}) dummy requests)?",
     ),
     fault("oom", "Failed to load model - not enough GPU memory"),
     fault("oom", "OutOfMemoryError"),
@@ -84,7 +87,7 @@ FAULTS = (
     fault(
         "max_model_len_above_model",
         "greater than the derived",
-        r"(?:[Ee]rror[:,] |Warning: )?User-specified (?:max_model_len|context_length) \((?P<max_model_len>\d{1,15})\) is "
+        r"User-specified (?:max_model_len|context_length) \((?P<max_model_len>\d{1,15})\) is "
         r"greater than the derived (?:max_model_len|context_length) \((?:[a-z_]{1,60}=)?(?P<model_max>\d{1,15})",
         max_model_len="max_model_len",
     ),
@@ -102,14 +105,16 @@ FAULTS = (
     fault(
         "gated_model",
         " Client Error",
-        rf"\b(?P<http>401|403) Client Error(?:: (?:Forbidden|Unauthorized) for url: \S{{0,20}}?{_HUB}|(?!.{{0,40}}for url))",
+        r"\b(?P<http>401|403) Client Error"
+        rf"(?:: (?:Forbidden|Unauthorized) for url: \S{{0,20}}?{_HUB}|(?!.{{0,40}}for url))",
     ),
     fault("gated_model", "for url", rf"(?:Cannot access|Repository Not Found).{{1,60}}? for url:? https://{_HUB}"),
     fault("bad_flag", "unrecognized arguments: ", rf"{_PROGRAM}unrecognized arguments: (?P<arguments>\S.{{0,4000}})"),
     fault(
         "bad_flag",
         "error: argument ",
-        rf"{_PROGRAM}argument (?P<arguments>[^\s:]{{1,200}})(?:: invalid \w{{1,60}}(?: value)?: '(?P<value>[^']{{0,200}})')?",
+        rf"{_PROGRAM}argument (?P<arguments>[^\s:]{{1,200}})"
+        r"(?:: invalid \w{1,60}(?: value)?: '(?P<value>[^']{0,200})')?",
     ),
     fault("bad_flag", ": error: ", rf"{_PROGRAM}ambiguous option: (?P<arguments>\S{{1,200}})"),
     fault("bad_flag", ": error: ", rf"{_PROGRAM}the following arguments are required: (?P<arguments>\S.{{0,400}})"),
@@ -150,7 +155,7 @@ FAULTS = (
     fault(
         "port_in_use",
         "ddress already in use",
-        r"(?:(?:port[:\s]{1,3}|\('?[\w.:*]{1,60}'?, |[\w.\]]:)(?P<port>\d{2,5})\b(?!.{0,10}trying).{0,120}?)?[Aa]ddress already in use",
+        r"(?:(?:port[:\s]{1,3}|\('?[\w.:*]{1,60}'?, |[\w.\]]:)(?P<port>\d{2,5})\b.{0,120}?)?[Aa]ddress already in use",
     ),
     fault(
         "port_in_use", "is already allocated", r"Bind for \S{1,60}?:(?P<port>\d{2,5}) failed: port is already allocated"

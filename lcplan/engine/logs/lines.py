@@ -39,7 +39,7 @@ _UVICORN = re.compile(r"^(INFO|WARNING|ERROR|CRITICAL):\s{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who printed a record: its data-parallel engine (None when not named) and its rank in that engine ("" = unknown)."""
+    """Who printed a record: its data-parallel engine (None = not named) and its rank in that engine ("" = unknown)."""
 
     process: str = ""
     pid: str = ""
@@ -53,7 +53,7 @@ NOBODY = Owner()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: body without prefixes, level ("" when unknown), owners in printed order, and whether it had a prefix."""
+    """One record: body without prefixes, level ("" = unknown), owners in printed order, whether it had a prefix."""
 
     body: str
     level: str = ""
@@ -67,7 +67,7 @@ def records(line: str) -> Iterator[Record]:
     """Yield the records of one line of text: mostly one, more when two processes or a progress bar share the line."""
     line = strip_colour(line)
     at, header = 0, None
-    for found in _HEADER.finditer(line):
+    for found in _HEADER.finditer(line) if "]" in line or " pid=" in line else ():
         if found.start() > at or header:
             yield from _record(line[at : found.start()], header)
         at, header = found.end(), found[0]
@@ -77,11 +77,6 @@ def records(line: str) -> Iterator[Record]:
 def strip_colour(line: str) -> str:
     """Return a line without terminal colours, also those that lost their escape character on the way."""
     return _COLOUR.sub("", line) if "[" in line or "\x1b" in line else line
-
-
-def first_stamp(line: str) -> datetime | None:
-    """Return the time of an engine's record, without date of year for vLLM (the year 2000 then), or None."""
-    return _time(strip_colour(line))
 
 
 def _record(text: str, header: str | None) -> Iterator[Record]:
@@ -113,11 +108,12 @@ def _plain_level(body: str) -> tuple[str, str]:
 
 
 def _time(header: str) -> datetime | None:
+    """Return the time in a header; vLLM prints no year, 2000 stands for it."""
     found = _STAMP.search(header)
+    bracket = None if found else _BRACKET.search(header)
     try:
         if found:
-            return datetime.strptime(f"2000-{found[2]} {found[3]}", "%Y-%m-%d %H:%M:%S")
-        bracket = _BRACKET.search(header)
+            return datetime.fromisoformat(f"2000-{found[2]} {found[3]}")
         return datetime.fromisoformat(f"{bracket[1]} {bracket[2]}") if bracket else None
     except ValueError:
         return None

@@ -10,7 +10,7 @@ Every quantifier is bounded: a line of any length is read in linear time.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,6 +29,7 @@ class Fact:
     repeat: Repeat = "last"
     phase: str = ""
     chosen: Mapping[str, object] = field(default_factory=dict)
+    dialect: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,22 @@ class Fault:
     facts: Mapping[str, str] = field(default_factory=dict)
     any_level: bool = False
     serving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The tables by literal: `words` are those one of which every telling line holds, none within another."""
+
+    words: tuple[str, ...]
+    rules: Mapping[str, tuple[Fact | Fault, ...]]
+
+
+def index(rules: Iterable[Fact | Fault], others: Iterable[str]) -> Index:
+    """Return the index of rules; `others` are literals whose lines are telling without a rule."""
+    table = tuple(rules)
+    literals = {*others, *(rule.needle for rule in table)}
+    words = tuple(sorted(w for w in literals if not any(o != w and o in w for o in literals)))
+    return Index(words, {word: tuple(rule for rule in table if word in rule.needle) for word in words})
 
 
 def fact(needle: str, regex: str, level: int = 0, repeat: Repeat = "last", phase: str = "", **chosen: object) -> Fact:

@@ -70,7 +70,7 @@ def resolve(state: State) -> LogFacts:
 
 
 def _tokens(state: State, engine: int | None, alone: bool) -> int | None:
-    """vLLM: tokens, blocks x 16, the error's number. SGLang: summary, full pool, allocated tokens, the error's number."""
+    """vLLM: tokens, blocks x 16, the error's number. SGLang: summary, full pool, allocated tokens, error's number."""
     store = state.store
     blocks = store.of_engine("gpu_blocks", engine, alone)
     args = state.arguments

@@ -41,9 +41,9 @@ FACTS = (
     fact("SWAKVPool ", r"swa size: (?P<pool_swa>\d{1,15}), full size: (?P<pool_full>\d{1,15})", 1),
     fact(
         " pool sizes: full=",
-        r"pool sizes: full=(?P<pool_full>-?\d{1,15})(?:, swa=(?P<pool_swa>-?\d{1,15}))?(?:, c4=(?P<pool_c4>-?\d{1,15}))?"
-        r"(?:, c128=(?P<pool_c128>-?\d{1,15}))?(?:, c4_state=(?P<pool_c4_state>-?\d{1,15}))?"
-        r"(?:, c128_state=(?P<pool_c128_state>-?\d{1,15}))?",
+        r"pool sizes: full=(?P<pool_full>-?\d{1,15})(?:, swa=(?P<pool_swa>-?\d{1,15}))?"
+        r"(?:, c4=(?P<pool_c4>-?\d{1,15}))?(?:, c128=(?P<pool_c128>-?\d{1,15}))?"
+        r"(?:, c4_state=(?P<pool_c4_state>-?\d{1,15}))?(?:, c128_state=(?P<pool_c128_state>-?\d{1,15}))?",
     ),
     fact("full_token=", r"\bfull_token=(?P<pool_full>-?\d{1,15})", 2),
     fact("max_mamba_cache_size", r"max_mamba_cache_size(?:: ?|=| )(?P<pool_mamba>\d{1,12})"),
@@ -62,7 +62,8 @@ FACTS = (
     fact("Load weight end", r"Load weight end\..{0,160}?dtype=torch\.(?P<choice_dtype>\w{1,40})", 0, "first"),
     fact(
         "raph end",
-        rf"Capture (?:target )?(?:decode )?(?:cuda|CUDA) graph end\..{{0,120}}?mem usage=(?P<cudagraph_gib>{_SIZE}){_UNIT}",
+        r"Capture (?:target )?(?:decode )?(?:cuda|CUDA) graph end\..{0,120}?"
+        rf"mem usage=(?P<cudagraph_gib>{_SIZE}){_UNIT}",
         0,
         "first",
         "graphs",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from lcplan.engine.logs import faults, sglang, vllm
+from lcplan.engine.logs import faults, patterns, sglang, vllm
 from lcplan.engine.logs.args import Arguments, read_arguments
 from lcplan.engine.logs.lines import NOBODY, Owner, Record, records
-from lcplan.engine.logs.patterns import Fact, Fault, fault
+from lcplan.engine.logs.patterns import Fact, Fault, Index, index
 from lcplan.engine.logs.store import Store
 
 NEAR = 5  # lines after a telling one that are read too: they may be its continuation
@@ -21,10 +23,10 @@ _NO_CAUSE = re.compile(
     r"(?:Cancelled|BrokenPipe|EOF|ConnectionReset|EngineDead|ActorDied)Error|cancelled|See stack trace"
     r"|See root cause above"
 )
-_UNKNOWN = fault("unknown_error", "Error", tier="unknown")
+_UNKNOWN = patterns.fault("unknown_error", "Error", tier="unknown")
 _STATS = re.compile(
-    r"Engine (\d{1,6}): Avg prompt throughput: ([\d.]{1,12}) tokens/s, Avg generation throughput: ([\d.]{1,12}) tokens/s, "
-    r"Running: (\d{1,9}) reqs?, Waiting: (\d{1,9}) reqs?"
+    r"Engine (\d{1,6}): Avg prompt throughput: ([\d.]{1,12}) tokens/s, "
+    r"Avg generation throughput: ([\d.]{1,12}) tokens/s, Running: (\d{1,9}) reqs?, Waiting: (\d{1,9}) reqs?"
 )
 _ALLOCATED = re.compile(r"(?:(\w[\w/-]{0,30}) )?KV Cache is allocated\..{0,80}?#tokens: (-?\d{1,15}).{0,80}")
 _HANG = "No available shared memory broadcast block"
@@ -33,12 +35,15 @@ _HANG_TAIL = re.compile(
 )
 _READY = ("Application startup complete", "The server is fired up", "server is listening on http")
 _STOP = ("shutdown triggered", "signal=SIGTERM", "SIGTERM received", "Received SIGTERM", "Shutting down")
+_FATAL = ("", "ERROR", "CRITICAL")
 _NOISE = ("Received request ", "# cmd: ")
-_NUMBER_OF_BYTES = {"MiB": 1 / 1024, "MB": 1 / 1024}
+_GIB_OF = {"MiB": 1 / 1024, "MB": 1 / 1024}
 SPECIAL = (
-    "non-default args: ", "server_args=", "args: Namespace(", _HANG, " reqs, Waiting: ", "#tokens: ", "Error",
+    "non-default args: ", "server_args=", "args: Namespace(", _HANG, "Running: 0 reqs, Waiting: ", "#tokens: ", "Error",
     "Exception", ") (EngineCore", *_READY, *_STOP,
 )  # fmt: skip
+
+Rule = Fact | Fault
 
 
 class State:
@@ -63,52 +68,79 @@ class State:
         self.last_line = ""
         self.near = 20  # the first lines hold the first time stamp
         self.cores: set[int] = set()
-        self._window = ""
+        self._window: tuple[str, ...] = ()
         self._owners: tuple[Owner, ...] = ()
+        self._rules: list[Rule] = []
         self._late: list[Owner] = []
         self._pools: dict[tuple[int | None, str], str] = {}
 
-    def line(self, text: str, telling: bool) -> None:
-        """Take the next line that is not blank; `telling` = it holds a needle of the tables."""
-        self.near = max(self.near - 1, NEAR) if telling else self.near - 1
+    def line(self, text: str, words: Sequence[str]) -> None:
+        """Take the next line that is not blank, and the words of the index that it holds."""
+        self.near = max(self.near - 1, NEAR) if words else self.near - 1
+        if text == self.last_line and not self.hang:
+            return  # a line said twice says nothing more
         self.last_line = text
         if not any(noise in text for noise in _NOISE):
+            rules = {id(rule): rule for word in words for rule in INDEX[self.kind].rules[word]}
             for record in records(text):
-                self._record(record)
+                self._record(record, list(rules.values()), bool(words))
         if not self.near:
-            self._window, self._late = "", []
+            self._window, self._rules, self._late = (), [], []
 
     def skip(self, last_line: str) -> None:
-        """Take note of lines without needles, far from any telling one; only the last of them matters."""
-        self.last_line, self.hang, self._window, self._late = last_line, 0, "", []
+        """Take note of lines without words of the index, far from any telling one; only the last of them matters."""
+        self.last_line, self.hang = last_line, 0
+        self._window, self._rules, self._late = (), [], []
 
-    def _record(self, record: Record) -> None:
+    def stats(self, line: str) -> None:
+        """Take note of a statistics line: requests that wait while none runs and nothing is computed."""
+        found = _STATS.search(line)
+        if found:
+            engine, waiting = int(found[1]), int(found[5])
+            idle = not any(found[group].strip("0.") for group in (2, 3, 4))
+            self.stuck.pop(engine, None)
+            if idle and waiting and len(self.stuck) < _MOST_ENGINES:
+                self.stuck[engine] = (0, waiting)
+
+    def _record(self, record: Record, rules: list[Rule], telling: bool) -> None:
         body = record.body
         if record.stamp:
             self.first_time = self.first_time or record.stamp
             self.last_time = record.stamp
         if record.headed:
-            owners, before = self._owners_of(record), ""
+            owners = self._owners_of(record)
+            before: tuple[str, ...] = ()
             self.votes[record.dialect] += record.dialect == "sglang" or bool(record.level)
         else:
             owners, before = self._owners or (NOBODY,), self._window
         if not body:
-            self._window, self._owners = "", owners
+            self._keep((), [], owners)
             return
         self._watch(record)
-        text = f"{before} {body}" if before else body
+        text = " ".join((*before, body))
+        boundary = len(text) - len(body) if before else 0
         start = _ARGS.search(text)
         if start:
             arguments = read_arguments(text[start.end() :])
-            self._arguments(arguments, fresh=start.end() > len(before))
-            self._window, self._owners = "" if arguments.complete else text[-_WIDEST:], owners
+            self._arguments(arguments, fresh=start.end() > boundary)
+            self._keep(() if arguments.complete else (*before, body), [], owners)
             if before and not arguments.complete:
-                self._match(body, 0, owners, record)
+                self._match(body, 0, owners, record, rules)
             return
-        self._match(text, len(before), owners, record)
-        if _EXCEPTION.match(body) and record.level in ("", "ERROR", "CRITICAL") and not _NO_CAUSE.search(body):
+        if before:
+            known = {id(rule) for rule in rules}
+            rules = rules + [rule for rule in self._rules if id(rule) not in known]
+        if telling or rules:
+            self._match(text, boundary, owners, record, rules)
+        if telling and record.level in _FATAL and _EXCEPTION.match(body) and not _NO_CAUSE.search(body):
             self._fail(_UNKNOWN, {}, body)
-        self._window, self._owners = text if len(text) <= _WIDEST else "", owners
+        self._keep((*before, body), rules, owners)
+
+    def _keep(self, window: tuple[str, ...], rules: list[Rule], owners: tuple[Owner, ...]) -> None:
+        """Keep the last lines for the case that the next one continues them."""
+        window = window[-NEAR:]
+        self._window = window if sum(map(len, window)) <= _WIDEST else ()
+        self._rules, self._owners = rules, owners
 
     def _owners_of(self, record: Record) -> tuple[Owner, ...]:
         """Two processes may print their tags before their texts: the second text then follows without a tag."""
@@ -119,24 +151,24 @@ class State:
             owners = (self._late.pop(0),)
         return owners or (NOBODY,)
 
-    def _match(self, text: str, boundary: int, owners: tuple[Owner, ...], record: Record) -> None:
+    def _match(self, text: str, boundary: int, owners: tuple[Owner, ...], record: Record, rules: list[Rule]) -> None:
         """Read what ends behind the boundary: what ends before it was read with the line before."""
-        for dialect, table in _TABLES[self.kind]:
-            for entry in table:
-                if entry.needle in text:
-                    for found in entry.regex.finditer(text):
-                        if found.end() > boundary:
-                            self.votes[dialect] += 1
-                            self._fact(entry, found, owners)
+        for rule in rules:
+            if rule.needle not in text:
+                continue
+            if isinstance(rule, Fact):
+                for found in rule.regex.finditer(text):
+                    if found.end() > boundary:
+                        self.votes[rule.dialect] += 1
+                        self._fact(rule, found, owners)
+            elif rule.any_level or record.level in _FATAL:
+                said = next((m for m in rule.regex.finditer(text) if m.end() > boundary), None)
+                if said:
+                    self._fault(rule, said, owners, text[boundary:].strip())
         if "#tokens: " in text and self.kind in (None, "sglang"):
             for found in _ALLOCATED.finditer(text):
                 if found.end() > boundary:
                     self._allocated(found, owners[0])
-        for entry in _FAULTS[self.kind]:
-            if entry.needle in text and (entry.any_level or record.level in ("", "ERROR", "CRITICAL")):
-                found_fault = next((m for m in entry.regex.finditer(text) if m.end() > boundary), None)
-                if found_fault:
-                    self._fault(entry, found_fault, owners, text[boundary:].strip())
         config = _CONFIG.search(text)
         if config and config.end() > boundary:
             self._config(read_arguments(text[config.end() :]))
@@ -144,7 +176,7 @@ class State:
     def _fact(self, entry: Fact, found: re.Match[str], owners: tuple[Owner, ...]) -> None:
         groups = {name: text for name, text in found.groupdict().items() if text is not None}
         owner = _owner_for(groups, owners)
-        scale = _NUMBER_OF_BYTES.get(groups.pop("unit", ""), 1.0)
+        scale = _GIB_OF.get(groups.pop("unit", ""), 1.0)
         if owner.engine is not None and (owner.process.startswith("EngineCore") or not owner.process):
             self._core(owner.engine)
         if entry.phase:
@@ -214,12 +246,8 @@ class State:
             self._reach("ready")
         elif not self.failures and any(text in body for text in _STOP):
             self.stopped = True
-        stats = _STATS.search(body) if " reqs, Waiting: " in body else None
-        if stats and len(self.stuck) < _MOST_ENGINES:
-            idle = float(stats[2].strip(".") or 0) == 0 and float(stats[3].strip(".") or 0) == 0
-            self.stuck.pop(int(stats[1]), None)
-            if idle and int(stats[4]) == 0 and int(stats[5]) > 0:
-                self.stuck[int(stats[1])] = (0, int(stats[5]))
+        if "reqs, Waiting: " in body:
+            self.stats(body)
 
     def _arguments(self, arguments: Arguments, fresh: bool) -> None:
         if fresh:
@@ -284,26 +312,16 @@ def dtype_name(word: str) -> str:
 
 
 _WORDS: dict[str, object] = {"True": True, "False": False}
-_DIALECTS = {"vllm": vllm.FACTS, "sglang": sglang.FACTS}
-_TABLES: dict[str | None, tuple[tuple[str, tuple[Fact, ...]], ...]] = {
-    None: tuple(_DIALECTS.items()),
-    "vllm": (("vllm", vllm.FACTS),),
-    "sglang": (("sglang", sglang.FACTS),),
-    "openai": (),
+_TABLES: dict[str, tuple[Fact, ...]] = {
+    name: tuple(replace(entry, dialect=name) for entry in table)
+    for name, table in (("vllm", vllm.FACTS), ("sglang", sglang.FACTS))
 }
-_FAULTS: dict[str | None, tuple[Fault, ...]] = {
-    None: faults.FAULTS,
-    "vllm": faults.FAULTS,
-    "sglang": faults.FAULTS,
-    "openai": tuple(entry for entry in faults.FAULTS if entry.failure in faults.GENERIC),
+INDEX: dict[str | None, Index] = {
+    None: index([*_TABLES["vllm"], *_TABLES["sglang"], *faults.FAULTS], SPECIAL),
+    "vllm": index([*_TABLES["vllm"], *faults.FAULTS], SPECIAL),
+    "sglang": index([*_TABLES["sglang"], *faults.FAULTS], SPECIAL),
+    "openai": index([entry for entry in faults.FAULTS if entry.failure in faults.GENERIC], SPECIAL),
 }
-
-
-def needles(kind: str | None) -> tuple[str, ...]:
-    """Return the literals one of which every telling line holds, none within another."""
-    entries: list[Fact | Fault] = [*_FAULTS[kind], *(entry for _, table in _TABLES[kind] for entry in table)]
-    words = {*SPECIAL, *(entry.needle for entry in entries)}
-    return tuple(sorted(w for w in words if not any(o != w and o in w for o in words)))
 
 
 def _owner_for(groups: dict[str, str], owners: tuple[Owner, ...]) -> Owner:

@@ -24,7 +24,7 @@ class _Value(NamedTuple):
 
 
 class Store:
-    """Numbers by fact. `epoch` counts the starts that one log holds: a later start's numbers replace an earlier one's."""
+    """Numbers by fact. `epoch` counts the starts in one log: a later start's numbers replace an earlier one's."""
 
     def __init__(self) -> None:
         self.epoch = 0

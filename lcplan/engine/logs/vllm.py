@@ -23,8 +23,8 @@ FACTS = (
     fact("CPU KV cache size: ", rf"\bCPU KV cache size: (?P<kv_tokens>{_COUNT}) tokens", 1, "min", "pool"),
     fact(
         "Maximum concurrency for ",
-        rf"Maximum concurrency for (?P<max_model_len>\d[\d,]{{0,20}}) tokens per request: "
-        rf"(?P<max_concurrency>-?\d[\d,]{{0,12}}(?:\.\d{{1,6}})?)x",
+        r"Maximum concurrency for (?P<max_model_len>\d[\d,]{0,20}) tokens per request: "
+        r"(?P<max_concurrency>-?\d[\d,]{0,12}(?:\.\d{1,6})?)x",
         repeat="min",
     ),
     fact(
