@@ -31,7 +31,7 @@ def fail_as_told(face: Face) -> None:
         model = face.launch.model.rsplit("/", 1)[-1]
         raise StartFailure(
             "Traceback (most recent call last):\n"
-            f"OSError: You are trying to access a gated repo.\n401 Client Error. Access to model {model} is restricted.",
+            f"OSError: You are trying to access a gated repo.\n401 Client Error. Access to {model} is restricted.",
             1,
         )
     face.log.fail(_cause(face, kind))
