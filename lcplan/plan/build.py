@@ -159,8 +159,7 @@ def _without(
 ) -> tuple[list[Launch], list[Cell]]:
     """Return launches and cells without those that are left out; a launch that keeps only what is recorded is kept."""
     gone = {cell.fingerprint for _, cell in left}
-    for launch in dict.fromkeys(launch.id for launch, _ in left):
-        one = next(some for some in launches if some.id == launch)
+    for one in {launch.id: launch for launch, _ in left}.values():
         one.cells = [cell for cell in one.cells if cell.fingerprint not in gone]
         if not any(cell.action in ("+", "~") for cell in one.cells):
             one.action, one.reason = "=", "the rest is left out by the budget"

@@ -20,11 +20,15 @@ def crossing_warnings(recipes: Recipes, launches: Iterable[Launch], known: Mappi
     """
     topologies = {name: known.get(name) or _declared(node) for name, node in recipes.data["nodes"].items()}
     found: dict[tuple[str, str, tuple[str, ...]], Diagnostic] = {}
+    pairs_of: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
     for launch in launches:
         if launch.placement is None or topologies[launch.placement.node] is None:
             continue
         for role, placed, layout in _servers(launch):
-            pairs = _pairs(topologies[placed.node], placed, layout)
+            where = placed.node, layout, placed.gpus
+            if where not in pairs_of:
+                pairs_of[where] = _pairs(topologies[placed.node], placed, layout)
+            pairs = pairs_of[where]
             key = (launch.stack, layout, tuple(pairs))
             if pairs and key not in found:
                 what = f"{launch.id}{f' ({role})' if role else ''}: tensor parallelism of {layout} on {placed.node}"

@@ -30,6 +30,7 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
     cells: dict[str, Cell] = {}
     names: dict[tuple[str, str], Cell] = {}
     sources: dict[tuple[str, int], str] = {}
+    taken: set[str] = set()
     for wish in wishes(recipes, problems):
         settings = wish.settings
         for item in {item for _, item in wish.points}:
@@ -38,7 +39,7 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
                 sources[key] = str(recipes.place("experiments", wish.experiment, "workloads", item))
         for repeat in range(1, wish.repeats + 1):
             number = 1 if wish.within_launch else repeat
-            launch = _launch(recipes, wish, number, runtime, launches)
+            launch = _launch(recipes, wish, number, runtime, launches, taken)
             launch.quiet |= bool(settings.get("quiet"))
             launch.preempt |= bool(settings.get("preempt"))
             launch.priority = max(launch.priority, settings.get("priority", 0))
@@ -96,8 +97,9 @@ def render(recipes: Recipes, launch: Launch, port: int) -> list[str]:
 
 
 def _launch(
-    recipes: Recipes, wish: Wish, repeat: int, runtime: str | None, launches: dict[tuple[str, int], Launch]
-) -> Launch:
+    recipes: Recipes, wish: Wish, repeat: int, runtime: str | None, launches: dict[tuple[str, int], Launch],
+    taken: set[str],
+) -> Launch:  # fmt: skip
     data = recipes.data
     stack = resolve_stack(data, wish.stack, wish.variant)
     spec = server_spec(recipes, stack)
@@ -108,7 +110,6 @@ def _launch(
         return launches[key]
     layout, chosen = spec.layout, engine_of(spec.kind)
     gpus, engines = _size(layout, stack)
-    taken = {launch.id for launch in launches.values()}
     cap, cap_source = chosen.sequence_cap(spec, _gpu_memory(data))
     made = Launch(
         id=_identifier(wish, repeat, taken),
@@ -170,11 +171,13 @@ def _size(layout: Layout, stack: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _identifier(wish: Wish, repeat: int, taken: set[str]) -> str:
+    """Return the id of a launch, and note it as taken."""
     base = wish.stack + (f"+{wish.variant}" if wish.variant else "") + (f"@{wish.pin}" if wish.pin else "")
     base += f".r{repeat}" if repeat > 1 else ""
     name, n = base, 2
     while name in taken:
         name, n = f"{base}#{n}", n + 1
+    taken.add(name)
     return name
 
 
