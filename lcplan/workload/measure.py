@@ -28,7 +28,7 @@ async def measure(session: Session, cell: Cell) -> dict[str, Any]:
     measurement = Measurement(session, cell, parts.next_attempt(session.job, cell))
     findings, failure = await _findings(measurement)
     judged = failure or findings.verdict(session.job)
-    rows = [row | _judgement(row, judged) for row in findings.rows(session.job, cell)]
+    rows = findings.rows(session.job, cell)
     parts.write(session.job, cell, findings.records, rows)
     _keep_pages(measurement)
     first = findings.segments[0].before if findings.segments else None
@@ -94,11 +94,6 @@ def _longest(cell: Cell) -> int:
     if isinstance(turns, list):
         return max((n for n in turns if isinstance(n, int)), default=1)
     return cell.count("history") if "history" in cell.workload else cell.count("prompt")
-
-
-def _judgement(row: dict[str, Any], judged: Verdict) -> dict[str, Any]:
-    """Return a row's own status and reason, or those of its cell when the row itself has none against it."""
-    return {} if row["reason"] else {"status": judged.status, "reason": judged.reason}
 
 
 def _keep_pages(measurement: Measurement) -> None:

@@ -110,8 +110,10 @@ class Findings:
         return next(against, Verdict())
 
     def rows(self, job: Job, cell: Cell) -> list[dict[str, Any]]:
-        """Return the rows of `points.parquet`: one a stretch, then the details."""
-        return [segment.row(job, cell) for segment in self.segments] + self.details
+        """Return the rows of `points.parquet`: one a stretch with its own verdict, then the details with the cell's."""
+        judged = self.verdict(job)
+        standing = {"status": judged.status, "reason": judged.reason}
+        return [segment.row(job, cell) for segment in self.segments] + [row | standing for row in self.details]
 
 
 def summary(records: Sequence[Record], cell: Cell) -> dict[str, Any]:
@@ -133,8 +135,6 @@ def summary(records: Sequence[Record], cell: Cell) -> dict[str, Any]:
         "tpot_ms": median(r.tpot_ms for r in good),
         "user_tokens_per_s": median(speed(r) for r in good),
         "e2e_s": median(r.e2e_s for r in good),
-        "status": "done",
-        "reason": None,
     }
 
 
