@@ -1,4 +1,4 @@
-"""`lcplan import`: an existing launch command, compose service, Kubernetes container or running container -> a recipe."""
+"""`lcplan import`: a launch command, compose service, Kubernetes container or running container -> a recipe."""
 
 from __future__ import annotations
 

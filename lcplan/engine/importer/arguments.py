@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -59,8 +60,9 @@ _SPELLINGS = {
     "vllm": {"-ep": "enable-expert-parallel", "--pp": "pipeline-parallel-size", "--dp": "data-parallel-size"},
     "sglang": {"--pp": "pp-size", "--tp": "tp-size", "--dp": "dp-size", "--pipeline-parallel-size": "pp-size"},
 }
+LONGEST = 10_000
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)([eE][-+]?\d+)?")
-_GLUED = re.compile(r"(?<=[^\s=-])(--[a-z][A-Za-z0-9_-]*)(?==|$)")
+_GLUED = re.compile(r"(?<=[^\s=-])(--[a-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)(?=--|[=.]|$)")
 _GLUED_VALUE = re.compile(r"(--[A-Za-z][A-Za-z_-]*[a-z])(\d[\w.]*)")
 _ARGS = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|[@*]", re.IGNORECASE)
 _ELLIPSIS = re.compile(r"\.{3}|…|\[(?:\.\.\.|…|[A-Z_ ]*(?:OPTIONS|ARGS|FLAGS)[A-Z_ ]*)\]|<(?:\.\.\.|…)>")
@@ -74,6 +76,7 @@ class Arguments:
     flags: dict[str, Any] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    secrets: set[str] = field(default_factory=set)
 
 
 def read_arguments(engine: str, words: list[Word], *, positional: bool) -> Arguments:
@@ -85,12 +88,14 @@ def read_arguments(engine: str, words: list[Word], *, positional: bool) -> Argum
 
 def engine_of_flags(words: list[Word]) -> str | None:
     """Return the one engine whose catalogue knows flags here that the other does not, or None."""
-    known = {engine: 0 for engine in FIELDS}
-    for word in words:
+    known = dict.fromkeys(FIELDS, 0)
+    for word in words[:200]:
         if not word.startswith("-") or len(word) < 2:
             continue
         head = word.partition("=")[0].partition(".")[0].replace("_", "-")
-        owners = [e for e in FIELDS if catalogues.load(e, None).match(head) or (e == "vllm" and head[2:] in REMOVED_FLAGS)]
+        owners = [
+            e for e in FIELDS if catalogues.load(e, None).match(head) or (e == "vllm" and head[2:] in REMOVED_FLAGS)
+        ]
         if len(owners) == 1:
             known[owners[0]] += 1
     best = max(known, key=lambda engine: known[engine])
@@ -104,8 +109,11 @@ class _Reader:
         self.positional = positional
         self.out = Arguments()
         self.given: set[str] = set()
-        self.words = self.separated(words)
         self.at = 0
+        self.matches: dict[str, tuple[Flag, bool] | None] = {}
+        if len(words) > LONGEST:
+            self.find("text-too-large", f"{LONGEST} words of one command")
+        self.words = self.separated(words[:LONGEST])
 
     def read(self) -> None:
         while self.at < len(self.words):
@@ -122,6 +130,11 @@ class _Reader:
             else:
                 self.plain(word)
 
+    def match(self, option: str) -> tuple[Flag, bool] | None:
+        if option not in self.matches:
+            self.matches[option] = self.catalogue.match(option)
+        return self.matches[option]
+
     def separated(self, words: list[Word]) -> list[Word]:
         """Split words that are two flags, or a value and a flag, without a blank between them."""
         out: list[Word] = []
@@ -130,17 +143,18 @@ class _Reader:
                 self.find("glued-flags", word)
             rest: str = word
             if "--" in rest[1:] and not any(c in rest for c in " {"):
-                for hit in list(_GLUED.finditer(rest))[:1]:
-                    if self.catalogue.match(hit[1]):
-                        self.find("glued-flags", Word(hit[1], word.line))
-                        out.append(word.like(rest[: hit.start()]))
-                        rest = rest[hit.start() :]
+                cuts = [hit.start() for hit in _GLUED.finditer(rest) if self.match(hit[1])]
+                for begin, end in itertools.pairwise([0, *cuts]):
+                    out.append(word.like(rest[begin:end]))
+                if cuts:
+                    rest = rest[cuts[-1] :]
+                    self.find("glued-flags", Word(rest, word.line))
             tail = _GLUED_VALUE.fullmatch(rest)
-            if tail and not self.catalogue.match(rest) and (flag := self.catalogue.match(tail[1])):
-                if flag[0].kind == "value":
-                    self.find("glued-flags", Word(tail[2], word.line))
-                    out.append(word.like(tail[1]))
-                    rest = tail[2]
+            flag = self.match(tail[1]) if tail and not self.match(rest) else None
+            if tail and flag and flag[0].kind == "value":
+                self.find("glued-flags", Word(tail[2], word.line))
+                out.append(word.like(tail[1]))
+                rest = tail[2]
             out.append(word if rest is word else word.like(rest))
         return out
 
@@ -166,13 +180,17 @@ class _Reader:
             self.out.tokens.append(str(word))
             self.put("optimization-level", level[1])
             return
-        head = head.replace("_", "-") if "." not in head else head.partition(".")[0].replace("_", "-") + head[head.index(".") :]
+        head = (
+            head.replace("_", "-")
+            if "." not in head
+            else head.partition(".")[0].replace("_", "-") + head[head.index(".") :]
+        )
         root, dot, path = head.partition(".")
         spelled = _SPELLINGS[self.engine].get(root)
-        found = self.catalogue.match(f"--{spelled}" if spelled else root)
+        found = self.match(f"--{spelled}" if spelled else root)
         if found is None and not head.startswith("--") and len(root) > 2 and not dot:
-            found = self.catalogue.match(f"-{root}")
-            short = self.catalogue.match(root[:2])
+            found = self.match(f"-{root}")
+            short = self.match(root[:2])
             if found is None and short and short[0].kind == "value":
                 found, explicit = short, word[2:].removeprefix("=")
         flag, negated = found or (None, False)
@@ -203,16 +221,18 @@ class _Reader:
                 self.put(name, explicit)
             return
         values = [] if explicit is None else [explicit]
-        many = flag is not None and flag.kind == "list" and not flag.append
+        waiting = self.positional and "model" not in self.out.fields
+        many = not waiting if flag is None else flag.kind == "list" and not flag.append
         while explicit is None and self.at < len(self.words) and (many or not values):
             following_word = self.words[self.at]
-            if self.is_option(following_word) or following_word.hole and many and values:
+            if self.is_option(following_word) or (following_word.hole and many and values):
                 break
             values.append(str(following_word))
             self.at += 1
         if name in SECRET_FLAGS and any(values):
             self.find("secret-on-command-line", name)
             self.out.tokens.append(SECRET)
+            self.out.secrets.update(values)
             self.put(name, SECRET)
             return
         self.out.tokens += values
@@ -257,9 +277,14 @@ class _Reader:
 
     def field_value(self, key: str, name: str, value: Any) -> Any:
         """Integers and numbers as the engine reads them; what cannot be read, or is not known yet, stays as text."""
-        if not isinstance(value, str) or "$" in value or "{{" in value or not (key in _INTEGERS or key == "gpu_mem_util"):
+        if (
+            not isinstance(value, str)
+            or "$" in value
+            or "{{" in value
+            or not (key in _INTEGERS or key == "gpu_mem_util")
+        ):
             return value if not isinstance(value, (dict, int)) or value is True else json.dumps(value)
-        flag = self.catalogue.match(f"--{name}")
+        flag = self.match(f"--{name}")
         try:
             typed = self.catalogue.typed(flag[0], value) if flag else value
         except ValueError as fault:
@@ -272,7 +297,8 @@ class _Reader:
         return len(word) > 1 and word[0] == "-" and not _NUMBER.fullmatch(word)
 
     def find(self, code: Any, about: str) -> None:
-        line = about.line if isinstance(about, Word) else self.words[self.at - 1].line if getattr(self, "words", None) and self.at else 0
+        here = self.words[self.at - 1].line if self.at else 0
+        line = about.line if isinstance(about, Word) else here
         self.out.findings.append(Finding(code, str(about), line))
 
 

@@ -199,7 +199,9 @@ class _Reader:
 def _is_service(data: dict[str, Any]) -> bool:
     if data.keys() & {"args", "apiVersion", "kind", "containers", "imagePullPolicy", "resources"}:
         return False
-    return bool(data.keys() & _KEYS) or isinstance(data.get("image"), Scalar) and "env" not in data and _old_style(data)
+    if data.keys() & _KEYS:
+        return True
+    return isinstance(data.get("image"), Scalar) and "env" not in data and _old_style(data)
 
 
 def _old_style(data: dict[str, Any]) -> bool:

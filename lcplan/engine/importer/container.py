@@ -10,7 +10,8 @@ from typing import Any
 from lcplan.engine.importer.findings import Finding
 from lcplan.engine.importer.words import Word
 
-_VARIABLE = re.compile(r"\$\{[^}]*\}|\$\([^)]*\)|\{\{.*?\}\}")
+_VARIABLE = re.compile(r"\$\{[^}]*\}|\$\([^)]*\)|\{\{[^{}]*\}\}")
+_LONGEST = 1024
 _IMAGE_ID = re.compile(r"(?:sha256:)?[0-9a-f]{12,64}")
 _DEVICE = re.compile(r"(?:^|,)\"?device=([^=]*?)(?:,[a-z]+=.*)?$")
 # These reach the engine as its list of GPUs, whatever the container was given.
@@ -22,7 +23,7 @@ class Container:
     """What a command or a YAML entry says of a container. Form `bare` and `args` have no container but share the shape.
 
     `argv` is what runs after the image's entrypoint, or instead of it when `entrypoint` is set. `gpus`: device names in
-    order, "all", or None; `gpu_count`: a number given without names. `words`: everything that may hold unknown variables.
+    order, "all", or None; `gpu_count`: a number given without names. `words`: all that may hold unknown variables.
     """
 
     form: str
@@ -74,7 +75,7 @@ class Image:
                 out.append(Finding("moving-tag", self.tag, line))
         elif not self.tag and not self.digest and not unknown:
             out.append(Finding("no-tag", self.name, line))
-        if "/" not in self.name and not unknown or re.match(r"(?:localhost|127\.0\.0\.1)(?::\d+)?/", self.name):
+        if ("/" not in self.name and not unknown) or re.match(r"(?:localhost|127\.0\.0\.1)(?::\d+)?/", self.name):
             out.append(Finding("local-image", self.name, line))
         return out
 
@@ -90,13 +91,15 @@ def split_image(text: str) -> Image:
     def release(part: str) -> str:
         return re.sub("\0(\\d+)\0", lambda m: held[int(m[1])], part)
 
-    if _IMAGE_ID.fullmatch(text):
+    if _IMAGE_ID.fullmatch(text) or len(text) > _LONGEST:
         return Image(text)
     plain = _VARIABLE.sub(hold, text.replace("\0", ""))
     plain, at, digest = plain.partition("@")
     folder, slash, last = plain.rpartition("/")
     last, colon, tag = last.partition(":")
-    return Image(release(folder + slash + last), release(tag) if colon and tag else None, digest if at and digest else None)
+    return Image(
+        release(folder + slash + last), release(tag) if colon and tag else None, digest if at and digest else None
+    )
 
 
 def gpu_request(value: str) -> tuple[list[str] | str | None, int | None]:
@@ -121,7 +124,7 @@ def device_list(text: str) -> list[str] | str:
 
 
 def visible_gpus(box: Container) -> tuple[list[str] | str | None, int | None, Finding | None]:
-    """Return (gpus, count, error) after the environment: CUDA_VISIBLE_DEVICES and its kin choose among what was asked."""
+    """Return (gpus, count, error): CUDA_VISIBLE_DEVICES and its kin choose among what was asked for."""
     asked = box.gpus
     for name in ("NVIDIA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"):
         text = box.env.get(name)

@@ -36,19 +36,62 @@ _SWITCHES = {
 _ALIASES = {"net": "network", "health-cmd": "healthcheck", "pull": "pull-policy"}
 _LISTS = {
     *("device", "group-add", "security-opt", "ulimit", "log-opt", "cap-add", "cap-drop", "add-host", "label", "tmpfs"),
-    *("env-file", "dns", "sysctl", "link", "expose", "volumes-from", "attach", "annotation", "network-alias", "label-file"),
+    *(
+        "env-file",
+        "dns",
+        "sysctl",
+        "link",
+        "expose",
+        "volumes-from",
+        "attach",
+        "annotation",
+        "network-alias",
+        "label-file",
+    ),
 }
 _SINGLE = {
-    *("name", "hostname", "restart", "runtime", "shm-size", "ipc", "network", "user", "workdir", "memory", "cpuset-cpus"),
-    *("cpuset-mems", "entrypoint", "pull-policy", "healthcheck", "cpus", "pid", "platform", "log-driver", "memory-swap"),
+    *(
+        "name",
+        "hostname",
+        "restart",
+        "runtime",
+        "shm-size",
+        "ipc",
+        "network",
+        "user",
+        "workdir",
+        "memory",
+        "cpuset-cpus",
+    ),
+    *(
+        "cpuset-mems",
+        "entrypoint",
+        "pull-policy",
+        "healthcheck",
+        "cpus",
+        "pid",
+        "platform",
+        "log-driver",
+        "memory-swap",
+    ),
     *("uts", "userns", "cgroupns", "cgroup-parent", "cidfile", "cpu-shares", "memory-reservation", "oom-score-adj"),
-    *("memory-swappiness", "pids-limit", "stop-signal", "stop-timeout", "storage-opt", "gpus", "env", "volume", "mount"),
+    *(
+        "memory-swappiness",
+        "pids-limit",
+        "stop-signal",
+        "stop-timeout",
+        "storage-opt",
+        "gpus",
+        "env",
+        "volume",
+        "mount",
+    ),
     *("publish", "isolation", "mac-address", "ip", "kernel-memory", "blkio-weight", "cpu-period", "cpu-quota", "pod"),
     *("health-interval", "health-timeout", "health-retries", "health-start-period", "systemd", "arch", "authfile"),
 }
 _KNOWN = _SWITCHES | _LISTS | _SINGLE | set(_ALIASES)
 _ENGINE_IMAGE = re.compile(r"vllm|sglang|sgl-|sgl/|/sgl", re.IGNORECASE)
-_IMAGE = re.compile(r"[\w.${}:?-]+(?:[:/@][\w.${}:?-]+)*")
+_IMAGE = re.compile(r"[\w.${}:/@?-]+")
 _RUN_CLUSTER = re.compile(r"(?:.*/)?run_cluster\.sh")
 
 
@@ -83,7 +126,7 @@ def read_run(words: list[Word], begin: int) -> Container:
 
 
 def read_trimmed(words: list[Word]) -> Container | None:
-    """Return the container of a docker line whose head is missing (`-e A=1 IMAGE ...`, `IMAGE --model ...`), or None."""
+    """Return the container of a docker line without its head (`-e A=1 IMAGE ...`, `IMAGE --model ...`), or None."""
     begin = 0
     if words and words[0] == "run" and len(words) > 1 and words[1].startswith("-"):
         begin = 1
@@ -133,7 +176,11 @@ def looks_like_image(text: str) -> bool:
     """Return whether a word is an image of one of the engines."""
     name = text.partition("@")[0]
     repository = name.rpartition("/")[2].partition(":")[0]
-    if not _IMAGE.fullmatch(text) or not _ENGINE_IMAGE.search(name) or repository in ("vllm", "sglang") and "/" not in name:
+    if (
+        not _IMAGE.fullmatch(text)
+        or not _ENGINE_IMAGE.search(name)
+        or (repository in ("vllm", "sglang") and "/" not in name)
+    ):
         return ":" in name and bool(_ENGINE_IMAGE.search(name)) and bool(_IMAGE.fullmatch(text))
     return True
 
@@ -257,4 +304,3 @@ def _mount(box: Container, text: str) -> None:
         box.volumes.append(f"{source}:{target}" + (":ro" if flags else "") if source else target)
     else:
         box.options.setdefault("mount", []).append(text)
-

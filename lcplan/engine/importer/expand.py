@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from lcplan.engine.importer.shell import Part, RawWord, closing
+from lcplan.engine.importer.shell import RawWord, closing
 from lcplan.engine.importer.words import Value, Word
 
 Variables = dict[str, "Value | list[Word]"]
@@ -17,17 +17,24 @@ _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*]+)(\[[@*]\]|\[\d+\])?(.*)", re.DOTAL
 _DEFAULT = re.compile(r"(:?)([-=+?])(.*)", re.DOTALL)
 _TRIM = re.compile(r"(##?|%%?)(.*)", re.DOTALL)
 _SWAP = re.compile(r"(//?)((?:\\.|[^/])+)/?(.*)", re.DOTALL)
+_PIECES = re.compile(r"(?:\$\(\([^()]*(?:\([^()]*\)[^()]*)*\)\)|\$\([^()]*\)|\$\{[^{}]*\}|\{\{[^{}]*\}\}|`[^`]*`|\S)+")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # Values longer than this are no launch; without a limit `A=$A$A` would grow without end.
-_LONGEST = 1 << 16
+LONGEST = 1 << 15
 _DEPTH = 8
 _MANY = ("$@", "${@}")
 
 
 def expand(word: RawWord, variables: Variables) -> list[Word]:
     """Return the words that a raw word stands for, as a shell would split them."""
+    if len(word.parts) == 1 and not word.parts[0].expansion:
+        return [Word(word.parts[0].text, word.line, glued=word.glued)]
     parts = [part for part in word.parts if part.text or not part.quoted]
-    hole = len(parts) == 1 and parts[0].expansion and (not parts[0].quoted or parts[0].text in _MANY or "[@]" in parts[0].text)
+    hole = (
+        len(parts) == 1
+        and parts[0].expansion
+        and (not parts[0].quoted or parts[0].text in _MANY or "[@]" in parts[0].text)
+    )
     done: list[Word] = []
     text, names, defaulted, begun = "", [], False, False  # type: str, list[str], bool, bool
 
@@ -53,17 +60,25 @@ def expand(word: RawWord, variables: Variables) -> list[Word]:
         defaulted = defaulted or value.defaulted
         names += value.names
         whole = part.quoted or bool(value.names and value.text == part.text)
-        pieces = [value.text] if whole else re.split(r"[ \t\n]+", value.text)
+        pieces = [value.text] if whole else _split(value.text)
         for at, piece in enumerate(pieces):
             if at:
                 close()
                 names += value.names if piece else ()
             text += piece
             begun = begun or part.quoted or bool(piece)
-        if len(text) > _LONGEST:
-            text = text[:_LONGEST]
+        if len(text) > LONGEST:
+            text = text[:LONGEST]
     close()
     return done
+
+
+def _split(text: str) -> list[str]:
+    """Split at blanks, but not inside an expansion that stays as text; a blank at an end gives an empty piece."""
+    if not text.strip():
+        return ["", ""] if text else [""]
+    pieces = _PIECES.findall(text)
+    return [*([""] if text[0].isspace() else []), *pieces, *([""] if text[-1].isspace() else [])]
 
 
 def value_of(word: RawWord, variables: Variables) -> Value:
@@ -79,13 +94,13 @@ def value_of(word: RawWord, variables: Variables) -> Value:
         text += value.text
         names += value.names
         defaulted = defaulted or value.defaulted
-    if len(text) > _LONGEST:
-        return Value("".join(part.text for part in word.parts)[:_LONGEST], tuple(names))
+    if len(text) > LONGEST:
+        return Value("".join(part.text for part in word.parts)[:LONGEST], tuple(names))
     return Value(text, tuple(dict.fromkeys(names)), defaulted)
 
 
 def interpolate(text: str, variables: Variables, depth: int = 0, *, commands: bool = True) -> Value:
-    """Return a text with its `$A` and `${A:-b}` replaced. Without `commands`, `$$` is a dollar and `$(...)` plain text."""
+    """Return a text with its `$A` and `${A:-b}` replaced. Without `commands`, `$$` is a dollar, `$(...)` plain text."""
     if "$" not in text and "`" not in text:
         return Value(text)
     out, names, defaulted, at = [], [], False, 0  # type: list[str], list[str], bool, int
@@ -97,7 +112,9 @@ def interpolate(text: str, variables: Variables, depth: int = 0, *, commands: bo
             at += 2
             continue
         if char == "$" or (char == "`" and commands):
-            plain_text = not commands and text[at + 1 : at + 2] not in ("{", "_") and not text[at + 1 : at + 2].isalpha()
+            plain_text = (
+                not commands and text[at + 1 : at + 2] not in ("{", "_") and not text[at + 1 : at + 2].isalpha()
+            )
             end = -1 if plain_text else closing(text, at)
         if end < 0:
             found = re.compile(r"[^$`]+|.", re.DOTALL).match(text, at)
@@ -112,12 +129,14 @@ def interpolate(text: str, variables: Variables, depth: int = 0, *, commands: bo
         names += value.names
         defaulted = defaulted or value.defaulted
         at = end
-    return Value("".join(out)[:_LONGEST], tuple(dict.fromkeys(names)), defaulted)
+    return Value("".join(out)[:LONGEST], tuple(dict.fromkeys(names)), defaulted)
 
 
 def _resolve(raw: str, variables: Variables, depth: int) -> Value | list[Word]:
     if raw[0] == "`":
         return Value(raw, (raw,))
+    if raw[0] == "{":
+        return Value(raw, (raw.strip("{}- "),))
     if raw.startswith("$((") and raw.endswith("))"):
         return _arithmetic(raw, variables, depth)
     if raw.startswith("$("):
@@ -219,7 +238,9 @@ def _arithmetic(raw: str, variables: Variables, depth: int) -> Value:
         names.append(found[0])
         return found[0]
 
-    bare = re.sub(r"\$\{?[A-Za-z_]\w*\}?|(?<![\w$])[A-Za-z_]\w*", lambda m: known(m) if m[0][0] != "$" else m[0], inner.text)
+    bare = re.sub(
+        r"\$\{?[A-Za-z_]\w*\}?|(?<![\w$])[A-Za-z_]\w*", lambda m: known(m) if m[0][0] != "$" else m[0], inner.text
+    )
     if not names and len(bare) <= 80:
         try:
             return Value(str(_number(ast.parse(bare.strip(), mode="eval").body)))
@@ -242,8 +263,3 @@ def _number(node: ast.expr) -> int:
 def words_of(parts: list[RawWord], variables: Variables) -> list[Word]:
     """Return all words of a command after expansion."""
     return [word for raw in parts for word in expand(raw, variables)]
-
-
-def literal(text: str) -> RawWord:
-    """Return a raw word of one unquoted literal."""
-    return RawWord([Part(text)], 0)

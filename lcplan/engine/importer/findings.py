@@ -65,7 +65,7 @@ _TABLE: dict[Code, tuple[Severity, str, str]] = {
     "no-gpu-requested": ("warning", "the container asks for no GPU", ""),
     "gpus-not-in-container": (
         "error",
-        "CUDA_VISIBLE_DEVICES={0} names GPUs that the container does not have: inside, those given by --gpus count from 0",
+        "CUDA_VISIBLE_DEVICES={0} names GPUs that the container does not have: inside, they count from 0",
         "keep one of the two",
     ),
     "ports-ignored-with-host-network": ("warning", "published ports have no effect with host networking", ""),
@@ -87,7 +87,11 @@ _TABLE: dict[Code, tuple[Severity, str, str]] = {
     "env-file-not-read": ("warning", "the environment file {0} is not read", "add its variables to the recipe"),
     "rocm": ("note", "the text is about AMD GPUs (ROCm)", ""),
     "partial-command": ("note", "the head of the command is missing", ""),
-    "not-openai-server": ("warning", "vllm.entrypoints.api_server is not the OpenAI-compatible server", "use vllm serve"),
+    "not-openai-server": (
+        "warning",
+        "vllm.entrypoints.api_server is not the OpenAI-compatible server",
+        "use vllm serve",
+    ),
     "unsupported-engine": ("error", "this starts neither vLLM nor SGLang", "an 'openai' engine takes any command"),
     "not-a-serving-command": ("warning", "nothing in the text starts a server", ""),
     "several-launches": ("warning", "the text holds {0} launches; the first one is read", ""),

@@ -12,7 +12,7 @@ from lcplan.engine.importer.words import Word
 from lcplan.engine.importer.yaml_text import Scalar, number
 
 _VARIABLE = re.compile(r"\$\$\(|\$\(([A-Za-z_][\w.-]*)\)")
-_LOOSE = re.compile(r"\$\{([A-Za-z_]\w*)[^}]*\}|\{\{-?\s*(.*?)\s*-?\}\}")
+_LOOSE = re.compile(r"\$\{([A-Za-z_]\w*)[^}]*\}|\{\{-?\s*([^{}]*?)\s*-?\}\}")
 # A model of some size is not loaded earlier.
 _LOAD_SECONDS = 300
 
@@ -43,7 +43,9 @@ def read_container(entry: dict[str, Any], pod: dict[str, Any]) -> Container:
     if isinstance(added := _map(security.get("capabilities")).get("add"), list):
         box.options["cap_add"] = [str(item) for item in added]
     reader.volumes(entry, pod)
-    box.ports = [str(reader.word(port["containerPort"])) for port in _maps(entry.get("ports")) if port.get("containerPort")]
+    box.ports = [
+        str(reader.word(port["containerPort"])) for port in _maps(entry.get("ports")) if port.get("containerPort")
+    ]
     reader.resources(entry)
     reader.probe(entry)
     command, args = _words(entry.get("command")), _words(entry.get("args"))
@@ -84,7 +86,7 @@ class _Reader:
             name, value = item.get("name"), item.get("value")
             if name is None:
                 continue
-            outside = "valueFrom" in item or value is None and "value" not in item
+            outside = "valueFrom" in item or (value is None and "value" not in item)
             self.box.env[str(name)] = None if outside else str(self.word(value if value is not None else ""))
         for item in _maps(entry.get("envFrom")):
             source = _map(item.get("configMapRef") or item.get("secretRef"))

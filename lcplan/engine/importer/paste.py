@@ -1,4 +1,4 @@
-"""Text as people paste it -> plain text: line ends, prompts, fences, typographic characters, other shells' continuations."""
+"""Text as people paste it -> plain text: line ends, prompts, fences, typographic characters, continuations."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from lcplan.engine.importer.findings import Finding
 
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n`]*\n(.*?)^[ \t]*(?:```|~~~)[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"[ \t]*(?:>[ \t]*)?(?:```|~~~)")
 _PROMPT = re.compile(
-    r"^(?:\([\w.-]+\)[ \t]*)?(?:\[?[\w.-]+@[\w.-]+[: ][^\s$#%]*\]?[$#%]|[$%❯➜]|PS [^>\n]{0,80}>|[A-Z]:\\[^>\n]{0,80}>)[ \t]+(?=\S)",
+    r"^(?:\([\w.-]+\)[ \t]*)?"
+    r"(?:\[?[\w.-]+@[\w.-]+[: ][^\s$#%]*\]?[$#%]|[$%❯➜]|PS [^>\n]{0,80}>|[A-Z]:\\[^>\n]{0,80}>)[ \t]+(?=\S)",
     re.MULTILINE,
 )
 _SECOND_PROMPT = re.compile(r"(?<=\\\n)>[ \t]+")
 _DASHES = re.compile(r"(?<![^\s\"'\[])(?:[‐‑‒–—―−]{1,2}|-[‐‑‒–—―−])(?=[A-Za-z]{2})")
 _SHORT_DASH = re.compile(r"(?<![^\s\"'\[])[‐‑‒–—―−](?=[A-Za-z](?:\s|$))")
-_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u202f": " ", "\ufeff": None, "\0": None})
+_QUOTES = str.maketrans(
+    {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u202f": " ", "\ufeff": None, "\0": None}
+)
 _BACKTICK = re.compile(r"(?<=\s)`[ \t]*$", re.MULTILINE)
 _CARET = re.compile(r"(?<=\s)\^[ \t]*$", re.MULTILINE)
 _UNIT = re.compile(r"^ExecStart=[-@:+!|]*", re.MULTILINE)
@@ -37,8 +40,22 @@ def clean(text: str) -> Pasted:
     plain = _SHORT_DASH.sub("-", _DASHES.sub("--", text.translate(_QUOTES)))
     if any(mark in text for mark in "“”„‘’") or _DASHES.search(text):
         findings.append(Finding("typographic-characters"))
-    sections = _FENCE.findall(plain) if "```" in plain or "~~~" in plain else []
+    sections = _fenced(plain) if "```" in plain or "~~~" in plain else []
     return Pasted(tuple(_section(section) for section in sections or [plain]), tuple(findings))
+
+
+def _fenced(text: str) -> list[str]:
+    """The blocks between fences of a Markdown text."""
+    blocks: list[list[str]] = []
+    inside = False
+    for line in text.split("\n"):
+        if _FENCE.match(line):
+            inside = not inside
+            if inside:
+                blocks.append([])
+        elif inside:
+            blocks[-1].append(line)
+    return ["\n".join(block) + "\n" for block in blocks]
 
 
 def _section(text: str) -> str:

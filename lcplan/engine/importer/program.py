@@ -26,11 +26,57 @@ _FILES = (
 _SHELLS = {"bash", "sh", "zsh", "dash", "ash"}
 # Programs that may name an engine in their words but never start one.
 _TALKERS = {
-    *("echo", "printf", "grep", "egrep", "rg", "pkill", "pgrep", "kill", "killall", "ps", "cat", "tail", "head", "less"),
+    *(
+        "echo",
+        "printf",
+        "grep",
+        "egrep",
+        "rg",
+        "pkill",
+        "pgrep",
+        "kill",
+        "killall",
+        "ps",
+        "cat",
+        "tail",
+        "head",
+        "less",
+    ),
     *("curl", "wget", "pip", "pip3", "apt", "apt-get", "git", "which", "man", "alias", "ls", "cd", "cp", "mv", "rm"),
-    *("mkdir", "chmod", "test", "[", "[[", "sed", "awk", "tee", "logger", "read", "return", "exit", "trap", "wait", "sleep"),
+    *(
+        "mkdir",
+        "chmod",
+        "test",
+        "[",
+        "[[",
+        "sed",
+        "awk",
+        "tee",
+        "logger",
+        "read",
+        "return",
+        "exit",
+        "trap",
+        "wait",
+        "sleep",
+    ),
 }
-_NEUTRAL = {"set", "cd", "source", ".", "export", "ulimit", "sleep", "echo", "printf", "true", "shopt", "trap", "umask", "["}
+_NEUTRAL = {
+    "set",
+    "cd",
+    "source",
+    ".",
+    "export",
+    "ulimit",
+    "sleep",
+    "echo",
+    "printf",
+    "true",
+    "shopt",
+    "trap",
+    "umask",
+    "[",
+}
 _NUMACTL = {
     "cpunodebind": "cpunodebind",
     "N": "cpunodebind",
@@ -78,7 +124,7 @@ def find_program(words: Sequence[Word], variables: Variables | None = None, dept
             if program:
                 program.options.setdefault("shell_wrapper", f"{name} -c")
             return program and _prefixed(program, words, at)
-        if " " in word and _HINT.search(word) and not word.startswith("-") and at != len(words) - 1 + bool(at):
+        if " " in word and _HINT.search(word) and not word.startswith("-") and not _ENV.fullmatch(word):
             program = _in_script(word, variables or {}, depth)
             if program:
                 if name not in ("ssh", "tmux", "screen", "eval", "su"):
@@ -97,7 +143,11 @@ def _launch_at(words: Sequence[Word], at: int) -> Program | None:
     following = words[at + 1] if at + 1 < len(words) else ""
     if name in ("vllm", "sglang") and following == "serve":
         return Program(str(name), list(words[at + 2 :]), positional=True, begin=at)
-    if word in ("-m", "-um", "-Om") and following == "vllm.entrypoints.cli.main" and words[at + 2 : at + 3] == ["serve"]:
+    if (
+        word in ("-m", "-um", "-Om")
+        and following == "vllm.entrypoints.cli.main"
+        and words[at + 2 : at + 3] == ["serve"]
+    ):
         return Program("vllm", list(words[at + 3 :]), positional=True, begin=at)
     if word in ("-m", "-um", "-Om") and following in _MODULES:
         engine, openai = _MODULES[following]
@@ -130,7 +180,7 @@ def _in_script(text: str, variables: Variables, depth: int) -> Program | None:
     for command in script.commands:
         program = program_of(command, script.variables, depth + 1)
         if program is None:
-            others = others or bool(command.words) and command.words[0] not in _NEUTRAL
+            others = others or (bool(command.words) and command.words[0] not in _NEUTRAL)
             continue
         program.env = {**program.exported, **program.env}
         program.findings += script.findings

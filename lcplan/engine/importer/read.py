@@ -19,15 +19,22 @@ from lcplan.engine.importer.script import Command, Script, read_script
 from lcplan.engine.importer.words import Value, Word
 from lcplan.engine.importer.yaml_text import looks_like_yaml, read_yaml
 
-LIMIT = 1 << 24
-_RELEVANT = re.compile(r"vllm|sglang|docker|podman|nerdctl|run_cluster|--\w|^\s*-\w|image\s*:|args\s*:|command\s*:|serve\s", re.MULTILINE)
+LIMIT = 1 << 18
+# More launches than this in one text are not counted.
+_ENOUGH = 100
+_RELEVANT = re.compile(
+    r"vllm|sglang|docker|podman|nerdctl|run_cluster|--\w|^[ \t]*-\w|image\s*:|args\s*:|command\s*:|serve\s",
+    re.MULTILINE,
+)
 _COMMENTED = re.compile(
-    r"vllm serve|sglang serve|(?:docker|podman|nerdctl) run|-m (?:vllm|sglang)\.|^(?:command|args|image|entrypoint)\s*:|"
-    r"^(?:- )?[\"']?--?[a-zA-Z][\w-]+"
+    r"vllm serve|sglang serve|(?:docker|podman|nerdctl) run|-m (?:vllm|sglang)\.|"
+    r"^(?:command|args|image|entrypoint)\s*:|^(?:- )?[\"']?--?[a-zA-Z][\w-]+"
 )
 # Images whose entrypoint is the engine itself.
 _ENTRYPOINT = re.compile(r"(?:^|/)vllm-(?:openai|tpu|cpu)[\w.-]*$")
-_OTHER_PROGRAMS = re.compile(r"(?:.*/)?(?:bash|sh|zsh|python[\d.]*|sleep|ray|tail|nvidia-smi|env|true|cat|ls|tini|vllm|sglang)")
+_OTHER_PROGRAMS = re.compile(
+    r"(?:.*/)?(?:bash|sh|zsh|python[\d.]*|sleep|ray|tail|nvidia-smi|env|true|cat|ls|tini|vllm|sglang)"
+)
 _MODEL = re.compile(r"[\w.~$-][\w.${}~-]*(?:/[\w.${}~-]+)+/?")
 
 
@@ -44,7 +51,7 @@ class Launch:
 def read(text: str) -> Imported:
     """Return what a text says: the first server that it starts. A text that starts none gives `engine` None."""
     if len(text) > LIMIT:
-        return imported(None, None, [Finding("text-too-large", f"{LIMIT >> 20} MiB")])
+        return imported(None, None, [Finding("text-too-large", f"{LIMIT >> 10} KiB")])
     if not _RELEVANT.search(text):
         return imported(None, None, [])
     pasted = clean(text)
@@ -76,7 +83,7 @@ def read_container(box: Container) -> Imported:
 def _launches(text: str) -> tuple[list[Launch], list[Finding]]:
     if looks_like_yaml(text):
         launches, findings = _yaml_launches(text)
-        if launches or not re.search(r"^\s*(?:sudo\s|vllm\s|docker\s|python)|<<", text, re.MULTILINE):
+        if launches or not re.search(r"^[ \t]*(?:sudo\s|vllm\s|docker\s|python)|<<", text, re.MULTILINE):
             return launches, findings
     script = read_script(text)
     launches = _script_launches(script)
@@ -108,9 +115,15 @@ def _script_launches(script: Script) -> list[Launch]:
     out: list[Launch] = []
     host: Launch | None = None
     for command in script.commands:
+        if len(out) >= _ENOUGH:
+            break
         words = command.words
         begin = docker.find_run(words)
-        box = docker.read_run(words, begin) if begin >= 0 else docker.read_run_cluster(words) or _headless(script, command)
+        box = (
+            docker.read_run(words, begin)
+            if begin >= 0
+            else docker.read_run_cluster(words) or _headless(script, command)
+        )
         if box is not None:
             program, findings = container_program(box)
             if command.loop is not None:
@@ -161,10 +174,11 @@ def _trimmed(script: Script) -> list[Launch]:
         words = [word for command in script.commands for word in command.words]
         script.commands[1:] = []
     partial = [Finding("partial-command", line=first.line)]
-    named = len(words) > 1 and words[1].startswith("-") and (words[0].startswith("$") or bool(_MODEL.fullmatch(words[0])))
+    named = (
+        len(words) > 1 and words[1].startswith("-") and (words[0].startswith("$") or bool(_MODEL.fullmatch(words[0])))
+    )
     if words[0] == "serve" and len(words) > 1:
-        engine = engine_of_flags(words) or "vllm"
-        program = Program(engine, words[1:], positional=True, words=words)
+        program = Program(engine_of_flags(words) or "vllm", words[1:], positional=True, words=words)
         return [Launch(Container("bare", line=first.line), program, first.line, partial)]
     if not words[0].startswith("-") and not named:
         return []
@@ -194,10 +208,18 @@ def container_program(box: Container) -> tuple[Program | None, list[Finding]]:
         words = words[1:]
     engine = _image_engine(box)
     flags_first = bool(words) and words[0].startswith("-")
-    plain = bool(words) and not flags_first and (starts or engine and doubled) and not _OTHER_PROGRAMS.fullmatch(words[0])
-    named = bool(words) and not box.entrypoint and not flags_first and engine is not None and bool(_MODEL.fullmatch(words[0]))
+    plain = (
+        bool(words) and not flags_first and (starts or (engine and doubled)) and not _OTHER_PROGRAMS.fullmatch(words[0])
+    )
+    named = (
+        bool(words)
+        and not box.entrypoint
+        and not flags_first
+        and engine is not None
+        and bool(_MODEL.fullmatch(words[0]))
+    )
     bare_image = not words and starts
-    if not (flags_first and not (box.entrypoint and box.argv[0] is not words[0]) or plain or bare_image or named):
+    if not ((flags_first and not (box.entrypoint and box.argv[0] is not words[0])) or plain or bare_image or named):
         return None, findings
     if box.entrypoint and not flags_first:
         return None, findings

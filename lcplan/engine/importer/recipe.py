@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +29,29 @@ _SIZES = {name for fields in FIELDS.values() for name, key in fields.items() if 
 # Container options that lcplan decides (name, GPUs, restarts, ...) or that change nothing for the engine.
 _HANDLED = {
     *("name", "service", "detach", "rm", "interactive", "tty", "restart", "sudo", "client", "numactl", "command"),
-    *("ipc", "network", "shm_size", "ulimit", "ulimits", "user", "entrypoint", "shell_wrapper", "pull_policy", "runtime"),
-    *("device", "log_opt", "log_driver", "cpuset_cpus", "cpuset_mems", "healthcheck", "init", "hostname", "publish_all"),
+    *(
+        "ipc",
+        "network",
+        "shm_size",
+        "ulimit",
+        "ulimits",
+        "user",
+        "entrypoint",
+        "shell_wrapper",
+        "pull_policy",
+        "runtime",
+    ),
+    *(
+        "device",
+        "log_opt",
+        "log_driver",
+        "cpuset_cpus",
+        "cpuset_mems",
+        "healthcheck",
+        "init",
+        "hostname",
+        "publish_all",
+    ),
 }
 _VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?)")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)[^}]*\}|\$([A-Za-z_]\w*)|\$([1-9])")
@@ -191,10 +213,8 @@ class _Maker:
         if isinstance(value, (dict, list)) and flag.kind not in ("json", "list"):
             value = json.dumps(value)
         if isinstance(value, str) and "$" not in value:
-            try:
+            with suppress(ValueError):
                 value = self.catalogue.typed(flag, value)
-            except ValueError:
-                pass
         if value is not None:
             self.args[flag.name] = value
 
@@ -258,10 +278,8 @@ def _comparable(flags: Mapping[str, Any]) -> dict[str, Any]:
         if name in _OURS or name in SECRET_FLAGS or value is None or (name in _SIZES and value in (1, "1")):
             continue
         if isinstance(value, str) and value[:1] in ("{", "["):
-            try:
+            with suppress(ValueError, RecursionError):
                 value = json.loads(value)
-            except (ValueError, RecursionError):
-                pass
         out[name] = value
     return out
 

@@ -26,7 +26,11 @@ REMOVED_FLAGS: Mapping[str, bool] = {
     **dict.fromkeys(
         (
             *("enable-reasoning", "disable-log-requests", "use-v2-block-manager", "worker-use-ray", "engine-use-ray"),
-            *("multi-step-stream-outputs", "guided-decoding-disable-fallback", "guided-decoding-disable-any-whitespace"),
+            *(
+                "multi-step-stream-outputs",
+                "guided-decoding-disable-fallback",
+                "guided-decoding-disable-any-whitespace",
+            ),
             *("guided-decoding-disable-additional-properties", "speculative-disable-mqa-scorer"),
             *("disable-logprobs-during-spec-decoding", "enable-prompt-adapter", "disable-mm-preprocessor-cache"),
             *("disable-frontend-multiprocessing", "disable-async-output-proc", "full-cuda-graph", "enable-lora-bias"),

@@ -17,6 +17,8 @@ DEFAULT_PORTS = {"vllm": 8000, "sglang": 30000}
 _SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?|APIKEY)$|SECRET|PASSWORD", re.IGNORECASE)
 _NO_SECRET = re.compile(r"-?\d*\.?\d+|true|false|yes|no|on|off", re.IGNORECASE)
 _ROCM = re.compile(r"ROCM|^HIP_|^HSA_|^ROCR_|AITER")
+# Access tokens by their shape, whatever the variable that holds them is called.
+_TOKEN = r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,})"
 _CONTAINERS = {"docker", "podman", "compose", "k8s"}
 
 
@@ -34,17 +36,17 @@ def imported(
     if program is not None:
         _merge(box, program)
         out.findings += program.findings
-    out.volumes, out.ports, out.container = _plain(box.volumes), _plain(box.ports), _plain(box.options)
+    out.volumes, out.ports, out.container = box.volumes, box.ports, box.options
     out.gpus, out.gpu_count, error = visible_gpus(box)
     if error:
         out.findings.append(error)
-    _env(out, box)
+    secrets = _env(out, box)
     if engine is None:
         out.findings += [Finding("unsupported-engine", line=box.line), Finding("not-a-serving-command", line=box.line)]
     elif program is None:
         out.findings.append(Finding("not-a-serving-command", line=box.line))
     else:
-        _served(out, engine, program)
+        secrets |= _served(out, engine, program)
     _network(out, box)
     if box.form in _CONTAINERS and not box.asks_for_gpu and not box.env.get("NVIDIA_VISIBLE_DEVICES"):
         out.findings.append(Finding("no-gpu-requested", line=box.line))
@@ -53,6 +55,7 @@ def imported(
     if any(word.defaulted for word in words):
         out.findings.append(Finding("defaults-taken-from-shell-expansion", line=box.line))
     out.findings = list(dict.fromkeys(out.findings))
+    _hide(out, secrets)
     return out
 
 
@@ -77,13 +80,16 @@ def _merge(box: Container, program: Program) -> None:
         box.options.setdefault(key, value)
 
 
-def _env(out: Imported, box: Container) -> None:
+def _env(out: Imported, box: Container) -> set[str]:
+    """Fill in the environment; returns the secrets whose values the text holds."""
+    secrets: set[str] = set()
     for name, value in box.env.items():
         if is_secret(name) and not (value and _NO_SECRET.fullmatch(value)):
             out.findings.append(Finding("secret-env", name, box.line))
             if value and "$" not in value and "{{" not in value:
                 if not re.fullmatch(r"<[^<>]*>|\*+|\.{3}|x{3,}", value):
                     out.findings.append(Finding("secret-literal", name, box.line))
+                    secrets.add(value)
                 value = SECRET
         if name in REMOVED_ENV:
             out.findings.append(Finding("env-removed-in-later-versions", name, box.line))
@@ -93,9 +99,11 @@ def _env(out: Imported, box: Container) -> None:
     amd = any("/dev/kfd" in str(device) for device in devices) if isinstance(devices, list) else False
     if about_rocm or amd or "amd.com/gpu" in str(box.options.get("resources", "")):
         out.findings.append(Finding("rocm", line=box.line))
+    return secrets
 
 
-def _served(out: Imported, engine: str, program: Program) -> None:
+def _served(out: Imported, engine: str, program: Program) -> set[str]:
+    """Fill in what the engine's arguments say; returns the secrets among them."""
     args = read_arguments(engine, program.args, positional=program.positional)
     for key, value in args.fields.items():
         setattr(out, key, value)
@@ -108,6 +116,7 @@ def _served(out: Imported, engine: str, program: Program) -> None:
     if out.listen_port is None:
         out.listen_port = DEFAULT_PORTS[engine]
     out.world_size = _world_size(out)
+    return args.secrets
 
 
 def _world_size(out: Imported) -> int | None:
@@ -125,7 +134,7 @@ def _world_size(out: Imported) -> int | None:
 
 
 def _network(out: Imported, box: Container) -> None:
-    if not box.ports or out.listen_port is None and out.engine is not None:
+    if not box.ports or (out.listen_port is None and out.engine is not None):
         return
     if box.options.get("network") == "host":
         if box.form != "k8s":
@@ -137,13 +146,35 @@ def _network(out: Imported, box: Container) -> None:
         out.findings.append(Finding("published-port-differs-from-listen-port", known[0], box.line))
 
 
-def _plain(value: Any) -> Any:
-    """The same without marks on texts."""
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return str(value) if isinstance(value, str) else value
+def _hide(out: Imported, secrets: set[str]) -> None:
+    """Make all texts plain ones, and take known secrets out wherever else they stand."""
+    known = sorted(
+        (re.escape(secret) for secret in secrets if len(secret) > 5 and "$" not in secret), key=len, reverse=True
+    )
+    pattern = re.compile("|".join([*known, _TOKEN]))
+
+    def hidden(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {hidden(key): hidden(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [hidden(inner) for inner in value]
+        return pattern.sub(SECRET, str(value)) if isinstance(value, str) else value
+
+    for name in (
+        "image",
+        "tag",
+        "model",
+        "served_model_name",
+        "env",
+        "volumes",
+        "ports",
+        "container",
+        "flags",
+        "tokens",
+    ):
+        setattr(out, name, hidden(getattr(out, name)))
+    out.unresolved = hidden(out.unresolved)
+    out.findings = [Finding(f.code, hidden(f.about), f.line) for f in out.findings]
 
 
 def _words(box: Container, program: Program | None) -> list[Word]:

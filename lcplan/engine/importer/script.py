@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from lcplan.engine.importer.expand import Variables, value_of, words_of
+from lcplan.engine.importer.expand import LONGEST, Variables, value_of, words_of
 from lcplan.engine.importer.findings import Finding
 from lcplan.engine.importer.shell import RawWord, Statement, lex
 from lcplan.engine.importer.words import Value, Word
@@ -23,8 +23,8 @@ _COUNTED = re.compile(r"\(*\s*\w+\s*=\s*(\d{1,6})\s*;\s*\w+\s*(<=?)\s*(\d{1,6})\
 class Command:
     """One command: its words, the assignments written before it, and what was exported until then.
 
-    `loop` is the number of rounds of the loop it stands in (0: in a loop of unknown length, None: in none); `last` tells
-    whether a line end, not an operator, ended it; `documents` are its here-documents.
+    `loop` is the number of rounds of the loop it stands in (0: a loop of unknown length, None: none); `before` and
+    `after` are the operators around it; `documents` are its here-documents.
     """
 
     words: list[Word]
@@ -163,7 +163,8 @@ class _Reader:
         value = value_of(_without_name(word), self.variables)
         before = self.variables.get(name)
         if plus and isinstance(before, Value):
-            return Value(before.text + value.text, before.names + value.names, before.defaulted or value.defaulted)
+            names = tuple(dict.fromkeys(before.names + value.names))
+            return Value((before.text + value.text)[:LONGEST], names, before.defaulted or value.defaulted)
         return value
 
     def loop(self, words: list[RawWord]) -> None:

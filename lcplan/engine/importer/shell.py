@@ -1,7 +1,7 @@
 """Shell text -> statements of raw words. Nothing is evaluated here and nothing is ever executed.
 
-The standard shlex drops what an import needs (which part was quoted, where a line was continued, what is a variable), so
-this is a lexer of its own: one pass, linear in the length of the text, and any text is accepted.
+The standard shlex drops what an import needs (which part was quoted, where a line was continued, what is a variable),
+so this is a lexer of its own: one pass, linear in the length of the text, and any text is accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from lcplan.engine.importer.findings import Finding
 
 _PIECE = re.compile(
     r"""
-    (?P<plain>[^\s\\'"$`#;&|<>()]+(?:\#[^\s\\'"$`#;&|<>()]*)*)
+    (?P<template>\{\{[^{}\n]*\}\})
+  | (?P<plain>(?:[^\s\\'"$`#;&|<>(){]+|\{(?!\{))+(?:\#[^\s\\'"$`#;&|<>()]*)*)
   | (?P<blank>[^\S\n]+)
   | (?P<continued>\\[^\S\n]*(?:\n|\Z))
   | (?P<newline>\n)
@@ -32,6 +33,14 @@ _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _PARENS = re.compile(r"\\.|'[^']*'|[()]", re.DOTALL)
 _TICK = re.compile(r"\\.|`", re.DOTALL)
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
+# A line of ordinary words: no quoting, no operator, no assignment. Only its first word is kept, unless it may matter.
+_DULL = re.compile(
+    r"[ \t]*([A-Za-z_./][^\s'\"$`\\<>(){};&|#=]*)((?:[ \t]+[^\s'\"$`\\<>(){};&|#=-][^\s'\"$`\\<>(){};&|#=]*)*)[ \t]*\n"
+)
+_MATTERS = re.compile(r"vllm|sglang|docker|podman|nerdctl|run_cluster|serve|sgl", re.IGNORECASE)
+_KEYWORDS = re.compile(
+    r"for|select|case|esac|if|then|elif|else|fi|while|until|do|done|time|in|function|export|declare|typeset|local|readonly|unset|eval"
+)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 # An opening quote or bracket that is never closed is ordinary text; looking for its end is given up after so many.
 _PATIENCE = 4
@@ -83,7 +92,7 @@ class Lexed:
 
 
 def lex(text: str, *, script: bool = True) -> Lexed:
-    """Return the statements of a shell text. With `script` False newlines are blanks and `#`, `;`, `&` ordinary text."""
+    """Return the statements of a shell text. Without `script`, newlines are blanks and `#`, `;`, `&` ordinary text."""
     lexer = _Lexer(text, script)
     lexer.run()
     return Lexed(lexer.statements, lexer.comments, lexer.findings)
@@ -111,10 +120,11 @@ class _Lexer:
     def run(self) -> None:
         text, end = self.text, len(self.text)
         while self.at < end:
+            if not self.in_word and not self.current.words and self.script and self.array is None and self.dull():
+                continue
             char = text[self.at]
-            if char in "<>" or (char.isdigit() or char == "&") and not self.in_word:
-                if self.redirect():
-                    continue
+            if (char in "<>" or (not self.in_word and char in "&0123456789")) and self.redirect():
+                continue
             if char == "#" and not self.in_word and self.script:
                 self.comment()
                 continue
@@ -127,6 +137,8 @@ class _Lexer:
             match found.lastgroup:
                 case "plain":
                     self.add(Part(piece))
+                case "template":
+                    self.add(Part(piece, expansion=True))
                 case "blank":
                     self.flush()
                 case "continued":
@@ -147,6 +159,20 @@ class _Lexer:
         self.flush()
         self.end_array()
         self.end("\n")
+
+    def dull(self) -> bool:
+        """Skip a line that can hold no launch."""
+        found = _DULL.match(self.text, self.at)
+        if not found or self.documents or _MATTERS.search(found[0]) or _KEYWORDS.fullmatch(found[1]):
+            return False
+        if self.at and self.text[self.at - 1] != "\n":
+            return False
+        self.current.words.append(RawWord([Part(found[1])], self.line))
+        self.current.line = self.line
+        self.at = found.end()
+        self.line += 1
+        self.end("\n")
+        return True
 
     def add(self, part: Part) -> None:
         if not self.in_word:
@@ -201,7 +227,9 @@ class _Lexer:
         self.end("\n")
 
     def document(self, statement: Statement, name: str, expands: bool, tabs: bool) -> None:
-        end = re.compile(rf"^{chr(9) + '*' if tabs else ''}{re.escape(name)}[ \t]*$", re.MULTILINE).search(self.text, self.at)
+        end = re.compile(rf"^{chr(9) + '*' if tabs else ''}{re.escape(name)}[ \t]*$", re.MULTILINE).search(
+            self.text, self.at
+        )
         body = self.text[self.at : end.start() if end else len(self.text)]
         self.at = end.end() if end else len(self.text)
         self.line += body.count("\n")
@@ -262,7 +290,7 @@ class _Lexer:
         self.at += 1
 
     def double(self) -> bool:
-        start, parts, line, fresh = self.at, list(self.parts), self.line, self.in_word
+        start, kept, line, fresh = self.at, len(self.parts), self.line, self.in_word
         if self.patience <= 0:
             return False
         self.add(Part("", quoted=True))
@@ -290,7 +318,8 @@ class _Lexer:
                 self.parts.append(Part(found[0], quoted=True))
                 self.line += found[0].count("\n")
                 self.at = found.end()
-        self.at, self.parts, self.line, self.in_word = start, parts, line, fresh
+        del self.parts[kept:]
+        self.at, self.line, self.in_word = start, line, fresh
         self.patience -= 1
         return False
 

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 
 class Word(str):
-    """One argument. `names`: variables whose value is not known and which stand in it as text; `hole`: the whole word is
-    one unquoted expansion of an unknown variable, which may be no argument, one or several; `defaulted`: a default such
-    as `${A:-b}` was taken; `glued`: no blank separated it from the word before."""
+    """One argument of a command.
 
-    __slots__ = ("defaulted", "glued", "hole", "line", "names")
+    `names`: variables whose value is not known and which stand in it as text. `hole`: the whole word is one unquoted
+    expansion of an unknown variable, which may be no argument, one or several. `defaulted`: a default such as `${A:-b}`
+    was taken. `glued`: no blank separated it from the word before.
+    """
 
-    line: int
-    names: tuple[str, ...]
-    hole: bool
-    defaulted: bool
-    glued: bool
+    line: int = 0
+    names: tuple[str, ...] = ()
+    hole: bool = False
+    defaulted: bool = False
+    glued: bool = False
 
     def __new__(
         cls,
@@ -31,10 +32,14 @@ class Word(str):
     ) -> Word:
         self = super().__new__(cls, text)
         self.line = line
-        self.names = tuple(names)
-        self.hole = hole
-        self.defaulted = defaulted
-        self.glued = glued
+        if names:
+            self.names = tuple(names)
+        if hole:
+            self.hole = True
+        if defaulted:
+            self.defaulted = True
+        if glued:
+            self.glued = True
         return self
 
     def like(self, text: str) -> Word:

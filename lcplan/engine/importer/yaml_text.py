@@ -15,22 +15,23 @@ from lcplan.engine.importer.findings import Finding
 
 LIMIT = 1 << 17
 _LOOKS = re.compile(
-    r"^\s*(?:-\s+)?(?:apiVersion|kind|services|containers|image|command|args|entrypoint|spec|template|container_name|"
-    r"environment|env)\s*:(?:\s|$)",
+    r"^[ \t]*(?:-[ \t]+)?(?:apiVersion|kind|services|containers|image|command|args|entrypoint|spec|template|"
+    r"container_name|environment|env)\s*:(?:\s|$)",
     re.MULTILINE,
 )
-_TEMPLATE_LINE = re.compile(r"^[ \t]*\{\{.*\}\}[ \t]*$", re.MULTILINE)
-_TEMPLATE = re.compile(r"\{\{.*?\}\}")
+_TEMPLATE_LINE = re.compile(r"^[ \t]*\{\{[^{}\n]*\}\}[ \t]*$", re.MULTILINE)
+_TEMPLATE = re.compile(r"\{\{[^{}\n]*\}\}")
 _HELD = re.compile(r"LCTEMPLATE(\d+)END")
 _BLOCK_COMMENT = re.compile(r"^[ \t]*#", re.MULTILINE)
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _DEEPEST = 60
 _LARGEST = 1 << 16
+_REPAIRABLE = 1 << 15
 
 
 class Scalar(str):
-    """A scalar as written. `plain`: without quotes, so that it may be a number or a boolean; `line` counts from 1; `source`
-    is the text of a block scalar before folding, else None."""
+    """A scalar as written. `plain`: without quotes, so that it may be a number or a boolean; `line` counts from 1;
+    `source` is the text of a block scalar before folding, else None."""
 
     __slots__ = ("line", "plain", "source")
 
@@ -63,6 +64,8 @@ def read_yaml(text: str) -> Yaml:
     """Return the documents of a YAML text or fragment; a text that is none gives a finding."""
     if len(text) > LIMIT:
         return Yaml([], findings=[Finding("text-too-large", f"{LIMIT // 1024} KiB of YAML")])
+    if _depth(text) > _DEEPEST:
+        return Yaml([], findings=[Finding("unreadable-yaml", "it is nested too deeply")])
     held: list[str] = []
 
     def hold(found: re.Match[str]) -> str:
@@ -97,12 +100,27 @@ def number(value: Any) -> Any:
     return [number(inner) for inner in value] if isinstance(value, list) else value
 
 
+def _depth(text: str) -> int:
+    """The deepest nesting of brackets."""
+    depth = deepest = 0
+    for hit in re.finditer(r"[\[{]|[\]}]", text):
+        depth = depth + 1 if hit[0] in "[{" else max(0, depth - 1)
+        deepest = max(depth, deepest)
+    return deepest
+
+
 def _repairs(text: str) -> list[str]:
     """The text, and what it may have been before it was cut out of a file."""
-    out = [text, textwrap.dedent(text)]
+    if len(text) > _REPAIRABLE:
+        return [text]
+    out = [text]
     lines = text.split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
-    deeper = [len(line) - len(line.lstrip()) for line in lines[first + 1 :] if line.strip() and not line.lstrip().startswith("#")]
+    deeper = [
+        len(line) - len(line.lstrip())
+        for line in lines[first + 1 :]
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     if deeper and not lines[first].rstrip().endswith(":"):
         lines[first] = " " * min(deeper) + lines[first].lstrip()
         out.append("\n".join(lines))
@@ -156,7 +174,7 @@ def _value(node: Node, text: str, held: list[str], seen: dict[int, Any], depth: 
 
 
 def _scalar(node: ScalarNode, text: str, held: list[str]) -> Scalar | None:
-    if node.tag.endswith(":null"):
+    if str(node.tag).endswith(":null"):
         return None
     source = None
     if node.style in ("|", ">"):
