@@ -45,7 +45,7 @@ def _servers(launch: Launch) -> list[tuple[str, Placement, str]]:
         return [("", launch.placement, launch.layout)]
     roles = launch.behaviour.get("roles", {})
     return [(name, one, roles.get(name.split("-")[0], {}).get("layout", "tp1"))
-            for name, one in launch.placement.roles.items() if one.gpus]  # fmt: skip
+            for name, one in sorted(launch.placement.roles.items()) if one.gpus]  # fmt: skip
 
 
 def _pairs(topology: Topology | None, placed: Placement, layout: str) -> list[str]:

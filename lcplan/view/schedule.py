@@ -86,7 +86,7 @@ def _roles(rows: Sequence[Launch]) -> list[str]:
         f"  {one.id}/{role}: quad {_quads(server)}, GPUs {_gpus(server.gpus) or 'none'}, CPUs {server.cpus or 'any'}, "
         f"ports {_ports(server.ports)}"
         for one in rows
-        for role, server in _placed(one).roles.items()
+        for role, server in sorted(_placed(one).roles.items())
     ]
 
 
