@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from lcplan.apply.snapshot import snapshot
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_errors
 from lcplan.plan import file
 from lcplan.plan.build import Wanted, build
-from lcplan.plan.model import Plan, Snapshot
+from lcplan.plan.model import Launch, Plan, Snapshot
 from lcplan.plan.stale import staleness
 from lcplan.recipe.load import Recipes, load
 from lcplan.record import state as states
@@ -52,7 +52,7 @@ def make_plan(
     """
     recipes = load(paths, variables)
     recorded, found = snapshot(root, runtime == "sim")
-    wanted = Wanted(runtime, target, exclude, replace, lint=lint, budget=budget)
+    wanted = Wanted(runtime, target, exclude, replace, capacity=_assess, lint=lint, budget=budget)
     if node is not None or tables:
         from lcplan.apply import whatif
 
@@ -100,6 +100,12 @@ def source_of(paths: Sequence[Path]) -> tuple[str | None, bool | None]:
         return None, None
     status = _git(folder, "status", "--porcelain", "--", *names)
     return commit, bool(status)
+
+
+def _assess(recipes: Recipes, launches: Sequence[Launch], recorded: Snapshot, again: Set[str]) -> None:
+    from lcplan.apply.capacity import assess
+
+    assess(recipes, launches, recorded.past, again)
 
 
 def _moved(recipes: Recipes, plan: Plan) -> list[Diagnostic]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lcplan.apply.history import History
 from lcplan.base.diagnostics import Diagnostic, LcplanError
 from lcplan.plan.model import Recorded, Snapshot
 from lcplan.record import state as states
@@ -24,7 +25,8 @@ def snapshot(root: Path, simulated: bool) -> tuple[Snapshot, list[Diagnostic]]:
     # CellRecord has the fields of Recorded in the same order, so that 100,000 cells need no copy.
     assert Recorded._fields == states.CellRecord._fields
     lineage = state.lineage if part.serial else None
-    return Snapshot(lineage, part.serial, cells, fields), found
+    history = History(root, simulated, part.cells)
+    return Snapshot(lineage, part.serial, cells, fields, history.durations, history.loads, history.past), found
 
 
 def _fields(root: Path, run: str, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class Wanted:
     target: Sequence[str] = ()
     exclude: Sequence[str] = ()
     replace: Sequence[str] = ()
-    capacity: Callable[[Recipes, Sequence[Launch]], None] | None = None
+    capacity: Callable[[Recipes, Sequence[Launch], Snapshot, Set[str]], None] | None = None
     lint: Callable[[Recipes, Sequence[Launch]], Sequence[Diagnostic]] | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     budget: str | None = None
@@ -65,14 +65,15 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
         block(launch, why.message)
     block_held([one for one in launches if one.action in ACTIVE], machine)
     todo = [one for one in launches if one.action in ACTIVE]
+    if wanted.capacity is not None and todo:
+        wanted.capacity(recipes, todo, recorded, replaced)
+        todo = [one for one in todo if one.action in ACTIVE]
     seconds = _estimate(recipes, todo, recorded)
     left: list[tuple[Launch, Cell]] = []
     if wanted.budget is not None:
         left = fit(todo, machine, seconds, parse_duration(wanted.budget), recipes.data["experiments"])
         launches, cells = _without(left, launches, cells)
         todo = [one for one in launches if one.action in ACTIVE]
-    if wanted.capacity is not None:
-        wanted.capacity(recipes, todo)
     times = schedule(todo, machine)
     place_blocked(launches, machine)
     if todo:
@@ -148,7 +149,7 @@ def _estimate(recipes: Recipes, launches: Sequence[Launch], recorded: Snapshot) 
         launch.load_s = recorded.loads.get(launch.stack) or estimate.load_seconds(weights)
         todo = [cell for cell in launch.cells if cell.action in ("+", "~")]
         for cell in todo:
-            known = recorded.durations.get(cell.fingerprint)
+            known = recorded.durations.get(cell.fingerprint) or recorded.durations.get(f"{cell.recorded}/{cell.name}")
             made[cell.fingerprint] = known or estimate.cell_seconds(cell.kind, cell.definition, launch.engines)
         launch.measure_s = sum(made[cell.fingerprint] for cell in todo)
     return made

@@ -128,6 +128,9 @@ def _cell(one: Cell) -> dict[str, Any]:
         "source": one.source,
         "recorded": one.recorded,
         "blocks": one.blocks,
+        "requires": one.requires,
+        "fits": one.fits,
+        "limited": one.limited,
     }
 
 

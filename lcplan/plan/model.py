@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from lcplan.capacity.pool import Past
 
 Action = Literal["+", "~", "-/+", "-", "=", "!"]
 ACTIVE: tuple[Action, ...] = ("+", "-/+", "~")
@@ -18,7 +21,11 @@ RUNTIMES = ("process", "docker", "sim")
 
 @dataclass(slots=True)
 class Cell:
-    """One point of an experiment on one launch: the unit of planning, failing, resuming and recording."""
+    """One point of an experiment on one launch: the unit of planning, failing, resuming and recording.
+
+    Of a cell that is to be measured, `fits` says how many of its sequences fit at once and where that comes from,
+    `limited` whether it has more users (None: known after launch); it is measured if one of `requires` is met.
+    """
 
     name: str
     fingerprint: str
@@ -38,6 +45,9 @@ class Cell:
     reason: str = ""
     recorded: str | None = None
     blocks: bool = False
+    requires: list[dict[str, Any]] = field(default_factory=list)
+    fits: dict[str, Any] | None = None
+    limited: bool | None = None
 
 
 @dataclass(slots=True)
@@ -101,6 +111,7 @@ class Launch:
     blocked: str = ""
     cap: int | None = None
     cap_source: str = ""
+    capacity: dict[str, Any] = field(default_factory=dict)
     quiet: bool = False
     preempt: bool = False
     priority: int = 0
@@ -128,8 +139,9 @@ class Snapshot:
     """The recorded side of the comparison, as the state tells it.
 
     `fields` returns the behaviour of a run's launch and the definition of one of its cells, or None when the manifest
-    can't be read; it is asked only when something changed. `durations` are the seconds that cells took, by fingerprint;
-    `loads` those from start to ready, by stack.
+    can't be read; it is asked only when something changed. `durations` are the seconds that cells took, by fingerprint or
+    `run/cell`; `loads` those from start to ready, by stack. `past` returns what earlier runs of a launch logged of their
+    pools.
     """
 
     lineage: str | None = None
@@ -138,6 +150,7 @@ class Snapshot:
     fields: Callable[[str, str], tuple[dict[str, Any], dict[str, Any]] | None] = lambda run, cell: None
     durations: Mapping[str, float] = field(default_factory=dict)
     loads: Mapping[str, float] = field(default_factory=dict)
+    past: Callable[[Launch], Past | None] = lambda launch: None
 
 
 class Operation(NamedTuple):

@@ -137,6 +137,13 @@ class NodeDecl(Part):
     runtime: Runtime | None = None
 
 
+class Capacity(Part):
+    """What one engine rank holds, where neither a prediction nor a log tells: tokens of its pool, sequences at once."""
+
+    pool_tokens: Tokens | None = None
+    sequences: Count | None = None
+
+
 class Overlay(Part):
     """What a variant changes in a stack: mappings merge by key, the rest replaces, null removes."""
 
@@ -148,6 +155,7 @@ class Overlay(Part):
     context: Tokens | None = None
     rope_scaling: dict[str, Any] | None = None
     runtime: Runtime | None = None
+    capacity: Capacity | None = None
 
 
 class Role(Part):
@@ -175,6 +183,7 @@ class Stack(Part):
     variants: dict[Name, Overlay] = {}
     roles: dict[Literal["prefill", "decode", "router"], Role] = {}
     ready_timeout_s: Count | None = None
+    capacity: Capacity | None = None
 
 
 class Defaults(Part):

@@ -1,0 +1,173 @@
+"""What earlier runs tell of launches to come: pools, laws, loading times, durations. Read only when something is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lcplan.base.diagnostics import LcplanError
+from lcplan.record import ledger, manifest
+
+if TYPE_CHECKING:
+    from lcplan.capacity.fit import Law
+    from lcplan.capacity.pool import Past
+    from lcplan.plan.model import Launch
+    from lcplan.record.state import CellRecord
+
+_LOOK = 12
+"""Runs of a stack that are looked at, newest first."""
+_KEEP = 5
+"""Runs whose pools are taken together."""
+
+
+class History:
+    """The sealed runs of a state directory, real or simulated, as far as they were asked for."""
+
+    def __init__(self, root: Path, simulated: bool, cells: Mapping[str, CellRecord]) -> None:
+        self._root, self._simulated, self.cells = root, simulated, cells
+        self._by_stack: dict[str, list[str]] | None = None
+        self._kept: dict[str, dict[str, Any] | None] = {}
+        self.durations: Mapping[str, float] = Durations(self)
+        self.loads: Mapping[str, float] = Loads(self)
+
+    def past(self, launch: Launch) -> Past | None:
+        """Return what runs of the same command line logged, else those of the same stack with other settings."""
+        from lcplan.capacity.pool import Past
+
+        alike = [body for body in self.of_stack(launch.stack) if _alike(body, launch)]
+        same = [body for body in alike if body.get("fingerprint") == launch.digest]
+        chosen = [body for body in same or alike if _pool(body)][:_KEEP]
+        law = _law([body for body in alike if _max_model_len(body) == launch.context])
+        if not chosen:
+            return None if law is None else Past((), (), False, law=law)
+        logged = chosen[0]["capacity"]["logged"]
+        return Past(
+            runs=tuple(body["run"] for body in chosen),
+            pools=tuple(_pool(body) for body in chosen),
+            exact=bool(same),
+            concurrency=logged.get("concurrency"),
+            max_model_len=logged.get("max_model_len"),
+            cap=logged.get("cap") if logged.get("cap_source") == "logged" else None,
+            ratios=tuple(_pool(body) / said for body in chosen if (said := _predicted(body))),
+            law=law,
+        )
+
+    def of_stack(self, stack: str) -> Iterator[dict[str, Any]]:
+        """Yield the predicates of a stack's newest runs of this kind, newest first; retracted ones count as not there."""
+        if self._by_stack is None:
+            self._by_stack = self._sorted()
+        looked = 0
+        for run in self._by_stack.get(stack, ()):
+            body = self.predicate(run)
+            if body is not None and bool(body["simulated"]) is self._simulated:
+                looked += 1
+                yield body
+            if looked == _LOOK:
+                return
+
+    def predicate(self, run: str) -> dict[str, Any] | None:
+        """Return what a run's manifest says, None when it can't be read."""
+        if run not in self._kept:
+            try:
+                self._kept[run] = manifest.read(self._root, run)["predicate"]
+            except LcplanError:
+                self._kept[run] = None
+        return self._kept[run]
+
+    def _sorted(self) -> dict[str, list[str]]:
+        """Return the runs by stack, which their ids begin with, newest first."""
+        entries = ledger.readable(self._root)
+        place = {entry.run: entry.seq for entry in entries}
+        gone = ledger.retracted(self._root)
+        made: dict[str, list[str]] = {}
+        for run in sorted(manifest.list_runs(self._root), key=lambda run: (place.get(run, 0), run), reverse=True):
+            if run not in gone:
+                made.setdefault(run.split("__", 1)[0], []).append(run)
+        return made
+
+
+class Durations(Mapping[str, float]):
+    """Seconds that recorded cells took, by fingerprint and by `<run>/<cell>`; virtual ones of a simulated run."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def __getitem__(self, key: str) -> float:
+        run, _, name = key.rpartition("/")
+        if not run:
+            run, name, _ = self._history.cells[key]
+        body = self._history.predicate(run) if run else None
+        for cell in (body or {}).get("cells", ()):
+            if cell["cell"] == name and (seconds := _seconds(cell)):
+                return seconds
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._history.cells)
+
+    def __len__(self) -> int:
+        return len(self._history.cells)
+
+
+class Loads(Mapping[str, float]):
+    """Seconds from start to ready of a stack's newest run that became ready, by stack."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def __getitem__(self, stack: str) -> float:
+        for body in self._history.of_stack(stack):
+            times = body.get("times") or {}
+            if "started" in times and "ready" in times:
+                return _between(times["started"], times["ready"]) * float(body.get("speed") or 1.0)
+        raise KeyError(stack)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({run.split("__", 1)[0] for run, _, _ in self._history.cells.values() if run})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _alike(body: Mapping[str, Any], launch: Launch) -> bool:
+    engine = body.get("engine") or {}
+    return (
+        (body.get("model") or {}).get("name") == launch.model
+        and (engine.get("kind"), engine.get("version")) == (launch.kind, launch.version)
+        and body.get("layout") == launch.layout
+    )
+
+
+def _pool(body: Mapping[str, Any]) -> int:
+    """Return the logged pool, 0 for none or for one that held no request of its context: such a start had failed."""
+    logged = (body.get("capacity") or {}).get("logged") or {}
+    tokens = logged.get("pool_tokens") or 0
+    return 0 if tokens < (logged.get("max_model_len") or 0) else int(tokens)
+
+
+def _predicted(body: Mapping[str, Any]) -> int | None:
+    return ((body.get("capacity") or {}).get("predicted") or {}).get("pool_tokens")
+
+
+def _max_model_len(body: Mapping[str, Any]) -> int | None:
+    return ((body.get("capacity") or {}).get("logged") or {}).get("max_model_len")
+
+
+def _law(bodies: list[dict[str, Any]]) -> Law | None:
+    from lcplan.capacity.fit import Sample, fit_law
+
+    laws = ((body.get("capacity") or {}).get("law") or {} for body in bodies)
+    return fit_law(Sample(**sample) for law in laws for sample in law.get("samples", ()))
+
+
+def _seconds(cell: Mapping[str, Any]) -> float | None:
+    if cell["status"] not in ("done", "invalid") or "started" not in cell:
+        return None
+    virtual = cell.get("virtual_s")
+    return float(virtual) if virtual else _between(cell["started"], cell["ended"])
+
+
+def _between(start: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
