@@ -130,11 +130,7 @@ def test_every_served_case_without_unknowns_is_proven(tmp_path: Path) -> None:
 
 def test_a_recipe_that_would_start_another_server_names_the_flag() -> None:
     imported = read("vllm serve a/b --max-num-seqs 8 --tensor-parallel-size 2")
-
-    class Other:
-        version, context, layout, args = None, None, "tp2", {"max-num-seqs": 9}
-
-    (problem,) = prove(imported, Other())  # type: ignore[arg-type]
+    (problem,) = prove(imported, None, "tp2", None, {"max-num-seqs": 9})
     assert problem.code == "import-not-proven" and "--max-num-seqs" in problem.message
 
 

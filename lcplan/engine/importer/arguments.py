@@ -131,8 +131,10 @@ class _Reader:
                 self.plain(word)
 
     def match(self, option: str) -> tuple[Flag, bool] | None:
+        """The flag an option names in the newest version that has it."""
         if option not in self.matches:
-            self.matches[option] = self.catalogue.match(option)
+            known = (catalogues.load(self.engine, version) for version in reversed(catalogues.versions(self.engine)))
+            self.matches[option] = next((found for one in known if (found := one.match(option))), None)
         return self.matches[option]
 
     def separated(self, words: list[Word]) -> list[Word]:
@@ -187,7 +189,8 @@ class _Reader:
         )
         root, dot, path = head.partition(".")
         spelled = _SPELLINGS[self.engine].get(root)
-        found = self.match(f"--{spelled}" if spelled else root)
+        removed = self.engine == "vllm" and root.removeprefix("--") in REMOVED_FLAGS
+        found = None if removed else self.match(f"--{spelled}" if spelled else root)
         if found is None and not head.startswith("--") and len(root) > 2 and not dot:
             found = self.match(f"-{root}")
             short = self.match(root[:2])

@@ -16,9 +16,8 @@ class Imported:
     """One server as a text describes it. None: the text does not say.
 
     `engine` is vllm, sglang or None (refused); `form` docker, podman, compose, k8s, bare or args. Values that hold
-    unknown variables stay text. `flags` are the engine's flags that have no field of
-    their own, values as written. `tokens` are
-    the engine's arguments with full flag names, for proofs; secrets stand in neither.
+    unknown variables stay text. `flags` are the engine's flags that have no field of their own, values as written.
+    `tokens` are the engine's arguments with full flag names, for proofs; secrets stand in neither.
     """
 
     engine: str | None = None

@@ -137,6 +137,15 @@ def find_program(words: Sequence[Word], variables: Variables | None = None, dept
     return None
 
 
+def shell_wrapper(words: Sequence[Word]) -> str | None:
+    """Return `bash -c`, `sh -c`, ... when words run a script given as an argument, else None."""
+    for at, word in enumerate(words[:4]):
+        name = word.rpartition("/")[2]
+        if name in _SHELLS and _script_of(words, at):
+            return f"{name} -c"
+    return None
+
+
 def _launch_at(words: Sequence[Word], at: int) -> Program | None:
     word = words[at]
     name = word.rpartition("/")[2]

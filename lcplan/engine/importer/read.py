@@ -13,7 +13,7 @@ from lcplan.engine.importer.expand import Variables
 from lcplan.engine.importer.findings import Finding
 from lcplan.engine.importer.imported import Imported
 from lcplan.engine.importer.paste import clean
-from lcplan.engine.importer.program import Program, find_program, program_of
+from lcplan.engine.importer.program import Program, find_program, program_of, shell_wrapper
 from lcplan.engine.importer.result import imported
 from lcplan.engine.importer.script import Command, Script, read_script
 from lcplan.engine.importer.words import Value, Word
@@ -194,6 +194,8 @@ def container_program(box: Container) -> tuple[Program | None, list[Finding]]:
     findings: list[Finding] = []
     variables: Variables = {name: Value(text) for name, text in box.env.items() if text is not None}
     program = find_program(box.argv, variables)
+    if program is None and (shell := shell_wrapper(box.argv)):
+        box.options.setdefault("shell_wrapper", shell)
     name = split_image(box.image).name if box.image else ""
     starts = bool(_ENTRYPOINT.search(name)) and not box.entrypoint
     if program is not None:

@@ -74,18 +74,19 @@ def to_recipe(imported: Imported, source: str) -> Recipe:
     text = _yaml(data, [f"Imported from {source}.", *maker.notes])
     problems = list(maker.problems)
     if not maker.variables and not imported.unresolved and not has_errors(problems):
-        problems += prove(imported, maker)
+        stack = (maker.version, maker.layout, maker.context, maker.args)
+        problems += prove(imported, *stack)
     return Recipe(data, text, problems)
 
 
-def prove(imported: Imported, maker: _Maker) -> list[Diagnostic]:
-    """Render the stack and compare its flags with those of the import."""
+def prove(
+    imported: Imported, version: str | None, layout: str, context: int | None, args: Mapping[str, Any]
+) -> list[Diagnostic]:
+    """Render a stack and compare its flags with those of the import; returns an error that names what differs."""
     kind = imported.engine or ""
     model = str(imported.model)
-    spec = ServerSpec(
-        kind, maker.version, model, None, maker.context, parse_layout(maker.layout), maker.args, {}, None, None, None
-    )
-    catalogue = catalogues.load(kind, maker.version)
+    spec = ServerSpec(kind, version, model, None, context, parse_layout(layout), args)
+    catalogue = catalogues.load(kind, version)
     rendered = get(kind).argv(spec, port=1, served_name="x")
     skip = 3 if kind == "vllm" else 5
     ours = _comparable(catalogue.parse(rendered[skip:]).flags)
