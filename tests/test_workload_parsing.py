@@ -42,6 +42,23 @@ def test_no_bytes_break_the_reader(noise: bytes) -> None:
     stream.close(2)
 
 
+words = st.sampled_from(
+    ["choices", "delta", "usage", "error", "text", "content", "role", "prompt_tokens", "finish_reason"]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(words, inner, max_size=4),
+)
+
+
+@given(values, st.booleans())
+def test_no_chunk_breaks_the_stream(chunk: object, chat: bool) -> None:
+    stream = Stream(chat=chat, origin=0, keep_text=True)
+    stream.feed(1, b": t=1e999\n\ndata: " + json.dumps(chunk).encode() + b"\n\n")
+    stream.close(2)
+    assert stream.text == "" or stream.chunks or chat
+
+
 @pytest.mark.parametrize("name", ["vllm-0.25.1-h200/llama8_tp1.stream1", "vllm-0.25.1-h200/llama8_tp1.stream2"])
 def test_real_vllm_streams(name: str) -> None:
     stream = _replay(name)

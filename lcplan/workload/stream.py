@@ -8,6 +8,7 @@ from typing import Any
 
 from lcplan.workload.sse import EventReader
 
+_decode = json.JSONDecoder().raw_decode  # without the guesses of json.loads: this runs for every token
 _CHANNELS = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
@@ -63,12 +64,12 @@ class Stream:
         if self._origin is not None and line.startswith(b"t="):
             try:
                 self._stamp = self._origin + round(float(line[2:]) * 1e9)
-            except ValueError:
+            except (ValueError, OverflowError):
                 self.error = "a stamp of the simulator is no number"
 
     def _chunk(self, now: int, line: bytes) -> None:
         try:
-            chunk: Any = json.loads(line)
+            chunk: Any = _decode(line.decode().strip())[0]
         except ValueError:
             self.error = self.error or "the stream holds a chunk that is not JSON"
             return
@@ -79,7 +80,7 @@ class Stream:
             self.error = str(inner.get("message") if isinstance(inner, Mapping) else inner)[:300]
             return
         choices = chunk.get("choices")
-        if choices:
+        if choices and isinstance(choices, list) and isinstance(choices[0], dict):
             choice = choices[0]
             if not self._chat or _carries_token(choice):
                 self.chunks.append(now)
@@ -90,23 +91,31 @@ class Stream:
         if chunk.get("usage"):
             self._usage(chunk["usage"])
 
-    def _usage(self, usage: Mapping[str, Any]) -> None:
-        self.prompt_tokens = usage.get("prompt_tokens", self.prompt_tokens)
-        self.output_tokens = usage.get("completion_tokens", self.output_tokens)
-        details = usage.get("prompt_tokens_details")
-        if details:
-            self.cached_tokens = details.get("cached_tokens", self.cached_tokens)
+    def _usage(self, usage: object) -> None:
+        self.prompt_tokens = _count(usage, "prompt_tokens", self.prompt_tokens)
+        self.output_tokens = _count(usage, "completion_tokens", self.output_tokens)
+        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        self.cached_tokens = _count(details, "cached_tokens", self.cached_tokens)
+
+
+def _count(holder: object, key: str, known: int | None) -> int | None:
+    """Return a count of a usage frame, or what is known already when the frame has none."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return value if type(value) is int else known
 
 
 def _carries_token(choice: Mapping[str, Any]) -> bool:
-    delta = choice.get("delta") or {}
+    delta = _delta(choice)
     if "role" in delta:
         return any(delta.get(channel) for channel in _CHANNELS)
     return any(delta.get(channel) is not None for channel in _CHANNELS)
 
 
 def _text_of(choice: Mapping[str, Any], chat: bool) -> str:
-    if not chat:
-        return choice.get("text") or ""
-    delta = choice.get("delta") or {}
-    return "".join(delta.get(channel) or "" for channel in _CHANNELS[:-1])
+    texts = [_delta(choice).get(channel) for channel in _CHANNELS] if chat else [choice.get("text")]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _delta(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    delta = choice.get("delta")
+    return delta if isinstance(delta, dict) else {}
