@@ -7,7 +7,7 @@ import contextlib
 import platform
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -373,7 +373,7 @@ class LaunchRun:
             "engine_version": self.facts.get("served_version") or self.launch.version, "served": self.run,
             "context": self.launch.context, "simulated": self.simulated, "speed": self.speed,
             "lineage": self.settings.lineage, "run": self.run, "attempt": 1, "folder": str(self.folder.resolve()),
-            "engines": self.capacity.engines, "bench": None,
+            "engines": self.capacity.engines, "bench": _bench(self.launch.cells),
         }  # fmt: skip
 
     async def _server_death(self) -> None:
@@ -436,6 +436,12 @@ class LaunchRun:
             if facts.last_error and facts.last_error not in sentence:
                 sentence += f" ({facts.last_error.strip()[:300]})"
         return StepFailed(reason or "server_died", sentence, hint)
+
+
+def _bench(cells: Sequence[Cell]) -> list[str]:
+    """Return the benchmark's command: what a sweep of the launch declares, else the one on the PATH."""
+    said = next((c.definition["bench"] for c in cells if c.definition.get("bench")), ["vllm", "bench", "serve"])
+    return shlex.split(said) if isinstance(said, str) else list(said)
 
 
 @contextlib.contextmanager
