@@ -32,6 +32,23 @@ def machine(count: int, quads: int, gpus: int = 4) -> Machine:
     return machine_of(nodes(count, quads, gpus))
 
 
+def uneven(sizes: list[list[int]]) -> Machine:
+    """Return a machine of nodes whose quads have the given numbers of GPUs."""
+    declared: dict[str, Any] = {}
+    for i, quads in enumerate(sizes):
+        first = [sum(quads[:q]) for q in range(len(quads))]
+        declared[f"n{i}"] = {
+            "quads": {
+                "abcdefgh"[q]: {
+                    "gpus": list(range(first[q], first[q] + size)),
+                    "ports": (8000 + q * 100, 8099 + q * 100),
+                }
+                for q, size in enumerate(quads)
+            }
+        }
+    return machine_of(declared)
+
+
 def launch(
     name: str, gpus: int, seconds: float, *, pin: str | None = None, quiet: bool = False, preempt: bool = False,
     priority: int = 0, layout: str = "", roles: dict[str, Any] | None = None,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcplan.plan.model import Launch
-from lcplan.plan.place import Machine, shape_of, slots
+from lcplan.plan.place import Machine, refusal, shape_of, slots
 from lcplan.plan.schedule import makespan, schedule
-from tests.schedule_kit import launch, machine
+from tests.schedule_kit import launch, machine, uneven
 
 
 def optimum(launches: list[Launch], declared: Machine) -> float:
@@ -71,6 +71,32 @@ def test_several_nodes_are_within_a_tenth_of_the_optimum(wishes: list[tuple[int,
     assert best - 1e-6 <= times.makespan <= best * 1.1
     assert times.bound <= best + 1e-6
     assert not overlaps(some)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 60)), min_size=1, max_size=5),
+)
+@settings(max_examples=150, deadline=None)
+def test_quads_of_any_size(nodes: list[list[int]], wishes: list[tuple[int, int]]) -> None:
+    declared = uneven(nodes)
+    some = [launch(f"l{i}", gpus, seconds) for i, (gpus, seconds) in enumerate(wishes)]
+    some = [one for one in some if refusal(declared, shape_of(one), one.layout) is None]
+    times = schedule(some, declared)
+    best = optimum(some, declared) if some else 0.0
+    assert times.bound <= best + 1e-6
+    assert best - 1e-6 <= times.makespan <= best * 4 / 3 + 1e-6  # slots such as tp3 and tp2 are not nested
+    assert not overlaps(some)
+
+
+def test_split_launches_run_side_by_side_where_there_are_quads() -> None:
+    declared = machine(1, 4)
+    roles = {"prefill": {"layout": "tp4"}, "decode": {"layout": "tp2"}}
+    some = [launch(f"pd{i}", 6, 100, layout="pd_1p1d", roles=roles) for i in range(2)] + [launch("four", 4, 100)]
+    times = schedule(some, declared)
+    assert times.makespan == 200 and not overlaps(some)
+    used = {name: one.gpus for name, one in some[0].placement.roles.items()} if some[0].placement else {}
+    assert used == {"prefill": (0, 1, 2, 3), "decode": (4, 5), "router": ()}
 
 
 @pytest.mark.parametrize("seed", range(6))
