@@ -77,15 +77,7 @@ def assessment(
     if tokens is None and known is not None and known.pools:
         tokens, source = best_known(None, known.pools)
     pool = _pool(recipes, launch, tokens, source, predicted, known, declared)
-    shown = None
-    if predicted is not None:
-        made = predicted.as_json()
-        shown = {
-            **made.pop("predicted"),
-            **{key: made[key] for key in ("pool_tokens", "bytes_per_token", "max_concurrency")},
-        }
-        shown["not_known"] = [d.message for d in predicted.diagnostics] if predicted.pool_tokens is None else []
-    return Assessment(pool, shown, declared.get("pool_tokens"), known)
+    return Assessment(pool, _shown(predicted) if predicted else None, declared.get("pool_tokens"), known)
 
 
 def model_config(model: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -98,27 +90,31 @@ def model_config(model: Mapping[str, Any]) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
+def _shown(predicted: predictions.Prediction) -> dict[str, Any]:
+    """Return what plan and manifest keep of a prediction."""
+    made = predicted.as_json()
+    kept = {key: made[key] for key in ("pool_tokens", "bytes_per_token", "max_concurrency")}
+    notes = [one.message for one in predicted.diagnostics] if predicted.pool_tokens is None else []
+    return {**made["predicted"], **kept, "not_known": notes}
+
+
 def _predict(recipes: Recipes, launch: Launch, config: dict[str, Any] | None) -> predictions.Prediction | None:
     layout = parse_layout(launch.layout)
     if config is None or layout.split or launch.kind not in ("vllm", "sglang"):
         return None
-    flags = launch.behaviour["args"]
-    return predictions.predict(
-        config, predictions.Launch(launch.kind, launch.version or "", _gpu(recipes, launch), layout, flags)
-    )
+    gpu, flags = _gpu(recipes, launch), launch.behaviour["args"]
+    return predictions.predict(config, predictions.Launch(launch.kind, launch.version or "", gpu, layout, flags))
 
 
 def _pool(
     recipes: Recipes, launch: Launch, tokens: int | None, source: PoolSource,
     predicted: predictions.Prediction | None, past: Past | None, declared: Mapping[str, Any],
 ) -> KvPool:  # fmt: skip
-    logged = past if past is not None and source == "history" else None
-    concurrency = (
-        logged.concurrency if logged else predicted.concurrency if predicted and source == "predicted" else None
-    )
-    context = (
-        (logged.max_model_len if logged else None) or (predicted.max_model_len if predicted else None) or launch.context
-    )
+    concurrency, context = None, launch.context
+    if source == "history" and past is not None:
+        concurrency, context = past.concurrency, past.max_model_len or context
+    elif source == "predicted" and predicted is not None:
+        concurrency, context = predicted.concurrency, predicted.max_model_len or context
     cost: Cost | None = past.law if past else None
     if cost is None and predicted is not None:
         cost = predicted.cost

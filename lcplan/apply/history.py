@@ -1,4 +1,4 @@
-"""What earlier runs tell of launches to come: pools, laws, loading times, durations. Read only when something is asked."""
+"""What earlier runs tell of launches to come: pools, laws, loading times, durations. Read only when asked."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class History:
         from lcplan.capacity.pool import Past
 
         alike = [body for body in self.of_stack(launch.stack) if _alike(body, launch)]
-        same = [body for body in alike if body.get("fingerprint") == launch.digest]
-        chosen = [body for body in same or alike if _pool(body)][:_KEEP]
+        usable = [body for body in alike if _pool(body)]
+        same = [body for body in usable if body.get("fingerprint") == launch.digest]
+        chosen = (same or usable)[:_KEEP]
         law = _law([body for body in alike if _max_model_len(body) == launch.context])
         if not chosen:
             return None if law is None else Past((), (), False, law=law)
@@ -55,7 +56,7 @@ class History:
         )
 
     def of_stack(self, stack: str) -> Iterator[dict[str, Any]]:
-        """Yield the predicates of a stack's newest runs of this kind, newest first; retracted ones count as not there."""
+        """Yield the predicates of a stack's newest runs of this kind, newest first, without retracted ones."""
         if self._by_stack is None:
             self._by_stack = self._sorted()
         looked = 0

@@ -46,8 +46,8 @@ class KvPool:
 class Past:
     """What earlier runs of a launch say: pools of one rank, newest first, and what the newest printed beside its pool.
 
-    `exact` tells runs of the same command line from those of the same stack, model, engine version and layout with other
-    settings. `ratios` are logged over predicted where both were known.
+    `exact` tells runs of the same command line from those of the same stack, model, engine version and layout with
+    other settings. `ratios` are logged over predicted where both were known.
     """
 
     runs: tuple[str, ...]

@@ -139,9 +139,9 @@ class Snapshot:
     """The recorded side of the comparison, as the state tells it.
 
     `fields` returns the behaviour of a run's launch and the definition of one of its cells, or None when the manifest
-    can't be read; it is asked only when something changed. `durations` are the seconds that cells took, by fingerprint or
-    `run/cell`; `loads` those from start to ready, by stack. `past` returns what earlier runs of a launch logged of their
-    pools.
+    can't be read; it is asked only when something changed. `durations` are the seconds that cells took, by fingerprint
+    or `run/cell`; `loads` those from start to ready, by stack. `past` returns what earlier runs of a launch logged of
+    their pools.
     """
 
     lineage: str | None = None
