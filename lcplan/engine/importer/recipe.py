@@ -67,13 +67,17 @@ class Recipe:
 
 
 def to_recipe(imported: Imported, source: str) -> Recipe:
-    """Return the recipe of a served import. Unless something is unresolved it is proven: rendering it gives the same
-    flags, else an error names those that differ."""
+    """Return the recipe of a served import. Unless the engine's arguments hold unknowns it is proven: rendering
+    it gives the same flags, else an error names those that differ."""
     maker = _Maker(imported)
     data = maker.make()
     text = _yaml(data, [f"Imported from {source}.", *maker.notes])
     problems = list(maker.problems)
-    if not maker.variables and not imported.unresolved and not has_errors(problems):
+    unknown = _unknown(imported)
+    if unknown:
+        hint = f"not known: {', '.join(unknown)}"
+        problems.append(warning("recipe-not-proven", "the command is not known whole, so the recipe is unproven", hint))
+    elif not has_errors(problems):
         stack = (maker.version, maker.layout, maker.context, maker.args)
         problems += prove(imported, *stack)
     return Recipe(data, text, problems)
@@ -270,6 +274,14 @@ class _Maker:
             return "${" + variable + "}"
 
         return _VARIABLE.sub(name, text)
+
+
+def _unknown(imported: Imported) -> list[str]:
+    """The unknown variables that the engine's arguments depend on."""
+    texts = [*imported.tokens, str(imported.model)]
+    held = [f.about for f in imported.findings if f.code in ("unresolved-variable-may-hold-flags", "elided-arguments")]
+    named = [name for name in imported.unresolved if any(name.lstrip("$") in text for text in texts)]
+    return list(dict.fromkeys([*named, *held]))
 
 
 def _comparable(flags: Mapping[str, Any]) -> dict[str, Any]:
