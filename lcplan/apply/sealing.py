@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lcplan import __version__
-from lcplan.apply import gpus
+from lcplan.apply import gate, gpus
 from lcplan.base.canonical import digest, digest_bytes
 from lcplan.engine.base import RUN_ID
 from lcplan.plan.model import Launch
@@ -115,8 +115,9 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
         "driver": run.facts.get("driver", {}),
         "capacity": {
             "logged": run.capacity.as_json() if run.capacity else None,
-            "predicted": None,
-            "law": None,
+            "predicted": launch.capacity.get("predicted"),
+            "history": launch.capacity.get("history"),
+            "law": gate.law(launch, run.capacity, results),
             "fits": run.facts.get("fits", {}),
             "log": run.facts.get("log"),
         },
@@ -153,13 +154,8 @@ def note(root: Path, body: Mapping[str, Any], plan_id: str) -> None:
     part = state.partition(bool(body["simulated"]))
     if any(c["fingerprint"] in part.cells and part.cells[c["fingerprint"]].run == body["run"] for c in body["cells"]):
         return
-    for cell in body["cells"]:
-        known = part.cells.get(cell["fingerprint"])
-        if known is not None and known.status == "done" and cell["status"] != "done":
-            continue
-        part.cells[cell["fingerprint"]] = states.CellRecord(body["run"], cell["cell"], cell["status"])
-    part.serial += 1
-    part.plans.append(plan_id)
+    states.absorb(state, body)
+    states.note_plan(part, plan_id)
     states.save(root, state)
 
 

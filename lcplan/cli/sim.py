@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from lcplan.cli.options import DEFAULT_STATE, AsJson, State, Var, Wait
+from lcplan.cli.output import show, show_json, variables
 
 
 def register(app: typer.Typer) -> None:
@@ -30,3 +34,20 @@ def register(app: typer.Typer) -> None:
         options = {"--speed": speed, "--faults": faults, "--pool": pool}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         return main([*given, "--", *argv])
+
+    @sim.command()
+    def record(
+        plan: Annotated[Path, typer.Argument(metavar="PLAN")] = Path("plans/plan.json"),
+        state: State = DEFAULT_STATE,
+        var: Var = None,
+        wait: Wait = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Seal simulated records for every cell of a plan without starting anything."""
+        from lcplan.apply.sim_record import record as run
+
+        runs = run(plan, state, variables(var), wait)
+        if as_json:
+            show_json({"runs": runs})
+        else:
+            show(f"sealed {len(runs)} simulated runs in {state}; nothing was started")
