@@ -280,7 +280,11 @@ def _unknown(imported: Imported) -> list[str]:
     """The unknown variables that the engine's arguments depend on."""
     texts = [*imported.tokens, str(imported.model)]
     held = [f.about for f in imported.findings if f.code in ("unresolved-variable-may-hold-flags", "elided-arguments")]
-    named = [name for name in imported.unresolved if any(name.lstrip("$") in text for text in texts)]
+    named = [
+        name
+        for name in imported.unresolved
+        if any(name in text for text in texts if "$" in text or "{{" in text or "`" in text)
+    ]
     return list(dict.fromkeys([*named, *held]))
 
 
