@@ -47,8 +47,8 @@ def schedule(launches: Sequence[Launch], machine: Machine) -> Schedule:
 
 
 def makespan(launches: Sequence[Launch], machine: Machine) -> float:
-    """Return the seconds that `schedule` would need, and place nothing."""
-    chosen, _ = _arrange(_groups(launches, machine), machine)
+    """Return the seconds of a schedule without the last improvements of `schedule`: quick, and places nothing."""
+    chosen, _ = _arrange(_groups(launches, machine), machine, thorough=False)
     return _peak(launches, chosen, machine)
 
 
@@ -61,10 +61,12 @@ def _groups(launches: Sequence[Launch], machine: Machine) -> list[tuple[list[Slo
     return sorted(groups, key=lambda group: (-max(len(slot.numbers) for slot in group[0]), len(group[0])))
 
 
-def _arrange(groups: Sequence[tuple[list[Slot], list[Launch]]], machine: Machine) -> tuple[dict[str, Slot], float]:
+def _arrange(
+    groups: Sequence[tuple[list[Slot], list[Launch]]], machine: Machine, *, thorough: bool = True
+) -> tuple[dict[str, Slot], float]:
     bound = lower_bound([(choice, [one.seconds for one in some]) for choice, some in groups], machine)
     chosen = _spread(groups, machine)
-    improve(groups, chosen, machine.size, bound)
+    improve(groups, chosen, machine.size, bound, thorough=thorough)
     return chosen, bound
 
 
