@@ -15,6 +15,7 @@ from lcplan.apply.events import VERSION, Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.neighbours import Neighbours
 from lcplan.apply.steps import LaunchRun, Settings, StepFailed
+from lcplan.apply.turn import Turn
 from lcplan.plan.model import Launch, Operation, Plan
 
 _ALWAYS = ("stop", "check_released", "seal")
@@ -69,6 +70,7 @@ class Executor:
         self.now = asyncio.Event()
         self._serial = asyncio.Lock()
         self._neighbours: dict[str, Neighbours] = {}
+        self._starting: dict[str, asyncio.Lock] = {}
 
     async def run(self) -> Outcome:
         """Apply the plan and return what became of it."""
@@ -118,6 +120,7 @@ class Executor:
         run.interrupted = self.now
         node = launch.placement.node if launch.placement else ""
         run.neighbours = self._neighbours.setdefault(node, Neighbours())
+        run.turn = Turn(self._starting.setdefault(node, asyncio.Lock()))
         handlers: dict[str, Callable[[Operation], Awaitable[None]]] = {
             "resolve": run.resolve,
             "check_idle": run.check_idle,

@@ -20,6 +20,7 @@ from lcplan.apply.journal import Journal
 from lcplan.apply.measure import Child, ChildDied
 from lcplan.apply.neighbours import Neighbours
 from lcplan.apply.probe import Probe
+from lcplan.apply.turn import Turn
 from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import LcplanError
 from lcplan.engine.base import RUN_ID
@@ -74,6 +75,7 @@ class LaunchRun:
         self.settings, self.journal, self.sink = settings, journal, sink
         self.interrupted = asyncio.Event()
         self.neighbours = Neighbours()
+        self.turn = Turn(asyncio.Lock())
         self.results: dict[str, dict[str, Any]] = {}
         self.run = ""
         self.sealed = False
@@ -161,6 +163,10 @@ class LaunchRun:
             self.settings.speed, sealing.script_header(self), self._container(placement.numa),
             f"{platform.node()}:{self.settings.root.resolve()}",
         )  # fmt: skip
+        if not self.rehearsal:
+            await self.turn.take(self.interrupted)
+            if not self.turn.taken:
+                raise StepFailed("interrupted", "stopped before the server was started")
         if self.rehearsal:
             (self.folder / "cmd.sh").write_text(self._runtime.script(self._start))
         self.times["started"] = _now()
@@ -185,11 +191,14 @@ class LaunchRun:
                 raise StepFailed("interrupted", "stopped while the server was starting")
             if self._read_log():
                 moved = time.monotonic()
+                if self.turn.taken and self._log.facts().kv_tokens:
+                    self.turn.give()
             self._require_alive()
             said = await self._probe.ready()
             if said == "dead":
                 raise self._crash("the engine reports that it is dead")
             if said == "ready":
+                self.turn.give()
                 break
             if time.monotonic() > limit:
                 raise self._crash(f"not ready after {self.launch.ready_timeout_s} s", "never_ready")
@@ -223,19 +232,22 @@ class LaunchRun:
         said = self._log.facts()
         metrics = dialect.capacity(await self._probe.metrics(), self.launch.kind)
         self.capacity = gates.read(self.launch, said, metrics)
+        for one in self.capacity.warnings:
+            self.sink({"event": "warning", "launch": self.launch.id, "run": self.run, "code": one.code,
+                       "sentence": one.message, "hint": one.hint})  # fmt: skip
         self.facts["log"] = said.as_json()
         self.facts["choices"] = dict(said.choices)
 
     async def gate(self, _: Operation) -> None:
         """Block the cells that the engine can't hold; mark those that it can hold only in part."""
         assert self.capacity is not None
+        small = gates.too_small(self.capacity)
+        if small:
+            raise StepFailed("kv_too_small", small, "lower the context or the other memory, or use more GPUs")
         for cell in self._cells():
             found = gates.fits(cell, self.capacity)
-            reason, limited = gates.verdict(cell, found)
-            self.facts.setdefault("fits", {})[cell.name] = {
-                "fits": found.fits, "cap": found.cap, "effective": found.effective, "limit": found.limit,
-                "limited": limited,
-            }  # fmt: skip
+            reason, limited = gates.verdict(cell, found, self.capacity)
+            self.facts.setdefault("fits", {})[cell.name] = gates.mark(found, limited)
             if reason is not None:
                 self._result(cell, "blocked", "capacity", reason)
         self.journal.write("learned", "end", run=self.run, predicate=sealing.learned(self))
@@ -261,6 +273,7 @@ class LaunchRun:
 
     async def stop(self, _: Operation) -> None:
         """End the child and the server, whatever state they are in."""
+        self.turn.give()
         if self._child is not None:
             await self._child.close()
         if self._probe is not None:
