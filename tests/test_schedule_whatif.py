@@ -159,3 +159,18 @@ def test_a_plan_file_keeps_placements_whole(tmp_path: Path) -> None:
     assert json.loads(file.text(read)) == json.loads(raw)
     pd = next(one for one in read.launches if one.stack == "pd")
     assert pd.placement is not None and pd.placement.roles["decode"].gpus == (0, 1, 2, 3)
+
+
+def test_the_plan_draws_what_runs_side_by_side(tmp_path: Path) -> None:
+    serve = "serve: {chat: {stack: two, quad: a}}\n"
+    plan = planned(tmp_path, experiment("two", "four", more=", repeats: 2") + serve)
+    bars = [line for line in plan["shown"].splitlines() if "|" in line]
+    assert [line.split(" |")[0].strip() for line in bars] == ["n/a GPU 2,3", "n/b GPU 4-7", "n/a GPU 0,1"]
+    assert bars[0].endswith("busy") and bars[2].endswith("held") and "serve chat" in bars[2]
+    shown = lcplan("plan", "recipes", "--runtime", "sim", "--format", "md", cwd=tmp_path).out
+    assert "#### Placement" in shown and "| 2,3 | 24-47,120-143 |" in shown and "8050-8099" in shown
+
+
+def test_a_plan_of_thousands_of_launches_is_still_read(tmp_path: Path) -> None:
+    plan = planned(tmp_path, experiment("two", more=", repeats: 2000"))
+    assert "1850 more launches are in the plan file" in plan["shown"] and len(plan["shown"]) < 66_000

@@ -57,4 +57,6 @@ def _places(recipes: Recipes, launch: Launch) -> list[Source]:
     pins = [recipes.place("experiments", name, "quad") for name in experiments
             if recipes.data["experiments"][name].get("quad", "any") == launch.pin]  # fmt: skip
     roles = [recipes.place("stacks", launch.stack, "roles")] if launch.behaviour.get("roles") else []
-    return [*pins[:1], *roles, recipes.place("stacks", launch.stack, "layout")]
+    over = ("stacks", launch.stack, "variants", launch.variant or "", "layout")
+    layout = recipes.place(*over) if over in recipes.places else recipes.place("stacks", launch.stack, "layout")
+    return [*pins[:1], *roles, layout]

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from lcplan.base.units import show_seconds
 from lcplan.plan.model import ACTIVE, Launch, Placement, Plan
 
 WIDTH = 118
 _BAR = 76
+_MOST = 150
+"""Rows of a table, and bars; who needs more reads the plan file."""
 Columns = Sequence[tuple[str, Callable[[Launch], str]]]
 
 
 def schedule_text(plan: Plan) -> str:
-    """Return the schedule for a terminal: when, bars, where and why."""
-    rows = _rows(plan)
-    placed = [*rows, *_blocked(plan)]
-    parts = ["Schedule (estimated)", _table(_when(rows), rows), "", *_bars(plan, rows)] if rows else []
-    return "\n".join([*parts, "", "Placement", _table(_where(rows), placed), *_roles(placed)] if placed else parts)
+    """Return the schedule for a terminal: when, bars, where and why; "" when nothing is placed."""
+    rows, blocked = _rows(plan), _blocked(plan)
+    parts = ["Schedule (estimated)", _table(_when(rows), rows), "", *_bars(plan, rows), ""] if rows else []
+    if rows or blocked:
+        parts += ["Placement", _table(_where(rows), [*rows, *blocked]), *_roles([*rows, *blocked])]
+    return "\n".join(parts)
 
 
 def schedule_markdown(plan: Plan) -> str:
-    """Return the schedule for a pull request comment."""
-    rows = _rows(plan)
-    placed = [*rows, *_blocked(plan)]
-    parts = (
-        ["#### Schedule (estimated)", "", _pipes(_when(rows), rows), "", "```", *_bars(plan, rows), "```"]
-        if rows
-        else []
-    )
-    if placed:
-        parts += [
-            "",
-            "#### Placement",
-            "",
-            _pipes(_where(rows), placed),
-            *[f"- {line.strip()}" for line in _roles(placed)],
-        ]
-    return "\n".join(parts)
+    """Return the schedule for a pull request comment; "" when nothing is placed."""
+    rows, blocked = _rows(plan), _blocked(plan)
+    parts = []
+    if rows:
+        parts += ["#### Schedule (estimated)", "", _pipes(_when(rows), rows), "", "```", *_bars(plan, rows), "```", ""]
+    if rows or blocked:
+        parts += ["#### Placement", "", _pipes(_where(rows), [*rows, *blocked]), ""]
+        parts += [f"- {line.strip()}" for line in _roles([*rows, *blocked])]
+    return "\n".join(parts).rstrip()
 
 
 def _rows(plan: Plan) -> list[Launch]:
@@ -85,7 +81,7 @@ def _roles(rows: Sequence[Launch]) -> list[str]:
     return [
         f"  {one.id}/{role}: quad {_quads(server)}, GPUs {_gpus(server.gpus) or 'none'}, CPUs {server.cpus or 'any'}, "
         f"ports {_ports(server.ports)}"
-        for one in rows
+        for one in rows[:_MOST]
         for role, server in sorted(_placed(one).roles.items())
     ]
 
@@ -113,11 +109,13 @@ def _bars(plan: Plan, rows: Sequence[Launch]) -> list[str]:
     total = max((one.start_s + one.seconds for one in rows), default=0.0)
     if not total:
         return []
-    lines = [(name, _bar(some, total), f"{sum(one.seconds for _, one in some) / total:.0%} busy")
-             for name, some in _lanes(rows)]  # fmt: skip
+    lanes = islice(_lanes(rows), _MOST)
+    lines = [
+        (name, _bar(some, total), f"{sum(one.seconds for _, one in some) / total:.0%} busy") for name, some in lanes
+    ]
     for name, kept in plan.summary.get("serves", {}).items():
-        for quad in kept["quads"]:
-            lines.append((f"{kept['node']}/{quad}", f" serve {name} ".center(_BAR, "#")[:_BAR], "held"))
+        where = f"{kept['node']}/{'+'.join(kept['quads'])} GPU {_gpus(kept['gpus'])}"
+        lines.append((where, f" serve {name} ".center(_BAR, "#")[:_BAR], "held"))
     width = max(len(name) for name, _, _ in lines)
     return [f"{name:<{width}} |{bar}| {said}" for name, bar, said in lines] + [
         f"{'':<{width}}  0{show_seconds(total):>{_BAR - 1}}"
@@ -140,11 +138,8 @@ def _lanes(rows: Sequence[Launch]) -> Iterator[tuple[str, list[tuple[int, Launch
     same: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for (node, quad, gpu), some in by_gpu.items():
         same.setdefault((node, quad, tuple(at for at, _ in some)), []).append(gpu)
-    parts: dict[tuple[str, str], int] = {}
-    for node, quad, _ in same:
-        parts[node, quad] = parts.get((node, quad), 0) + 1
     for (node, quad, numbers), gpus in sorted(same.items(), key=lambda item: (item[0][0], item[1])):
-        name = f"{node}/{quad}" + (f" GPU {_gpus(sorted(gpus))}" if parts[node, quad] > 1 else "")
+        name = f"{node}/{quad} GPU {_gpus(sorted(gpus))}"
         yield name, [(at, rows[at - 1]) for at in numbers]
 
 
@@ -168,14 +163,18 @@ def _table(columns: Columns, rows: Sequence[Launch]) -> str:
     for name, _ in columns:
         wraps = name in ("layout", "why", "CPUs")
         table.add_column(name, no_wrap=not wraps, justify="right" if name in ("#", "cells") else "left")
-    for row in rows:
+    for row in rows[:_MOST]:
         table.add_row(*(cell(row) for _, cell in columns))
     out = StringIO()
     Console(file=out, width=WIDTH, color_system=None, legacy_windows=False).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").splitlines())
+    return "\n".join([*(line.rstrip() for line in out.getvalue().rstrip("\n").splitlines()), *_more(rows)])
 
 
 def _pipes(columns: Columns, rows: Sequence[Launch]) -> str:
     lines = ["| " + " | ".join(name for name, _ in columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell(row) for _, cell in columns) + " |" for row in rows]
-    return "\n".join(lines)
+    lines += ["| " + " | ".join(cell(row) for _, cell in columns) + " |" for row in rows[:_MOST]]
+    return "\n".join([*lines, *_more(rows)])
+
+
+def _more(rows: Sequence[Launch]) -> list[str]:
+    return [f"({len(rows) - _MOST} more launches are in the plan file)"] if len(rows) > _MOST else []
