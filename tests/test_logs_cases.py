@@ -126,9 +126,9 @@ def test_any_server_by_generic_errors_only() -> None:
 
 def test_failures_have_a_sentence_and_a_hint() -> None:
     text = (
-        "ValueError: To serve at least one request with the model's max seq len (131072), (16.0 GiB KV cache is needed, "
-        "which is larger than the available KV cache memory (6.26 GiB). Based on the available memory, the estimated "
-        "maximum model length is 51312."
+        "ValueError: To serve at least one request with the model's max seq len (131072), "
+        "(16.0 GiB KV cache is needed, which is larger than the available KV cache memory (6.26 GiB). "
+        "Based on the available memory, the estimated maximum model length is 51312."
     )
     failure = classify_exit(parse_log(text), 1)
     assert failure is not None

@@ -20,12 +20,7 @@ FAULTS = (
         rf"\((?P<free_gib>{_GIB})/(?P<total_gib>{_GIB}) GiB\) on startup is less than desired GPU memory utilization "
         rf"\([\d.]{{1,9}}, (?P<wanted_gib>{_GIB}) GiB\)",
     ),
-    fault(
-        "memory_not_free",
-        "Error in memory profiling",
-        rf"Error in memory profiling\.(?: Initial free memory (?P<wanted_gib>{_GIB}) GiB, current free memory "
-        rf"(?P<free_gib>{_GIB}) GiB)?",
-    ),
+    fault("memory_not_free", "Error in memory profiling"),
     fault("memory_not_free", "memory capacity is unbalanced", r"Error: The memory capacity is unbalanced"),
     fault(
         "kv_too_small",
@@ -52,7 +47,7 @@ FAULTS = (
     fault(
         "kv_too_small",
         "maximum allowed length (",
-        r"nput(?: length)? \((?P<input_tokens>\d{1,12}) tokens\).{0,60}? maximum allowed length "
+        r"(?:nput(?: length)? \((?P<input_tokens>\d{1,12}) tokens\).{0,60}? )?maximum allowed length "
         r"\((?P<fits_tokens>-?\d{1,12}) tokens\)",
         any_level=True,
         serving=True,
@@ -79,14 +74,17 @@ FAULTS = (
         "out of memory occurred when",
         r"out of memory occurred when warming up (?P<where>\w{1,30})"
         r"(?: with (?P<dummy_requests>\d{1,9}) dummy requests)?",
+        dummy_requests="max_num_seqs",
     ),
     fault("oom", "Failed to load model - not enough GPU memory"),
     fault("oom", "OutOfMemoryError"),
+    fault("oom", "out of memory. Try to lower", r"(?:Prefill|Decode) out of memory\. Try to lower", serving=True),
     fault("oom", "out of memory", r"(?:CUDA|HIP|NPU|XPU)(?: error:| driver error:)? ?out of memory"),
     # Model and arguments
     fault(
         "max_model_len_above_model",
         "greater than the derived",
+        r"(?:(?<!Warning: )|(?<=Error: Warning: )|(?=.{0,800}To allow overriding))"
         r"User-specified (?:max_model_len|context_length) \((?P<max_model_len>\d{1,15})\) is "
         r"greater than the derived (?:max_model_len|context_length) \((?:[a-z_]{1,60}=)?(?P<model_max>\d{1,15})",
         max_model_len="max_model_len",
@@ -97,6 +95,7 @@ FAULTS = (
         r"does not recognize this architecture|[Aa]rchitectures? .{1,200}?(?:(?:is|are) not supported|failed to be "
         r"inspected|has no (?:vLLM|SGLang|native) implementation)|Unsupported architectures?",
     ),
+    fault("unsupported_model", " implementation", r"has no (?:vLLM|SGLang|SGlang|native) implementation"),
     fault("unsupported_model", "Unrecognized model in", r"Unrecognized model in \S{1,200}"),
     fault("gated_model", "gated repo"),
     fault("gated_model", "GatedRepoError"),
@@ -109,11 +108,11 @@ FAULTS = (
         rf"(?:: (?:Forbidden|Unauthorized) for url: \S{{0,20}}?{_HUB}|(?!.{{0,40}}for url))",
     ),
     fault("gated_model", "for url", rf"(?:Cannot access|Repository Not Found).{{1,60}}? for url:? https://{_HUB}"),
-    fault("bad_flag", "unrecognized arguments: ", rf"{_PROGRAM}unrecognized arguments: (?P<arguments>\S.{{0,4000}})"),
+    fault("bad_flag", "unrecognized arguments: ", r"\berror: unrecognized arguments: (?P<arguments>\S.{0,4000})"),
     fault(
         "bad_flag",
         "error: argument ",
-        rf"{_PROGRAM}argument (?P<arguments>[^\s:]{{1,200}})"
+        r"\berror: argument (?P<arguments>-[\w.-]{1,100})[^:\s]{0,100}"
         r"(?:: invalid \w{1,60}(?: value)?: '(?P<value>[^']{0,200})')?",
     ),
     fault("bad_flag", ": error: ", rf"{_PROGRAM}ambiguous option: (?P<arguments>\S{{1,200}})"),
@@ -145,7 +144,7 @@ FAULTS = (
     fault(
         "not_enough_gpus",
         "number of available GPUs",
-        r"World size \(\d{1,6}\) is larger than the number of available GPUs",
+        r"size \(\d{1,6}\) (?:is|cannot be) larger than the number of available GPUs",
     ),
     fault("not_enough_gpus", "invalid device ordinal"),
     fault(
@@ -164,6 +163,10 @@ FAULTS = (
     fault("port_in_use", " is not available", r"port at (?P<port>\d{2,5}) is not available"),
     fault("gpu_missing", "Failed to initialize NVML"),
     fault("gpu_missing", "No CUDA GPUs are available"),
+    fault("gpu_missing", "Error from cudaGetDeviceCount"),
+    fault("gpu_missing", "error from cudaGetDeviceCount"),
+    fault("gpu_missing", "system not yet initialized"),
+    fault("gpu_missing", "NVIDIA-SMI has failed"),
     fault("gpu_missing", "no CUDA-capable device is detected"),
     fault("gpu_missing", "Found no NVIDIA driver on your system"),
     fault("gpu_missing", "Failed to infer device type"),
@@ -187,6 +190,8 @@ FAULTS = (
     fault("image_pull", "pull access denied for ", r"pull access denied for (?P<image>[^\s,]{1,300})"),
     fault("image_pull", "Failed to pull image", r"Failed to pull image \"(?P<image>[^\s\"]{1,300})\""),
     fault("image_pull", "manifest unknown"),
+    fault("image_pull", "No such image: ", r"No such image: (?P<image>\S{1,300})"),
+    fault("image_pull", "requested access to the resource is denied"),
     fault("image_pull", "toomanyrequests: "),
     fault(
         "image_pull", "ImagePullBackOff", r"(?:ImagePullBackOff|Back-off pulling image \"(?P<image>[^\s\"]{1,300})\")"
@@ -212,6 +217,11 @@ FAULTS = (
     ),
     fault("worker_died", "exited unexpectedly", r"engine core exited unexpectedly", "died", True),
     fault("worker_died", "orker died or was killed", r"[Ww]orker died or was killed", "died", True),
+    fault("worker_died", " died, exit code", tier="died", any_level=True),
+    fault("worker_died", "Engine process (pid ", r"Engine process \(pid \d{1,10}\) died", "died", True),
+    fault("worker_died", "ActorDiedError", tier="died"),
+    fault("engine_failed", "EngineCore encountered a", r"EngineCore encountered a fatal error", "failed"),
+    fault("engine_failed", "AsyncLLM output_handler failed", tier="failed"),
     fault("engine_failed", "EngineCore failed to start", tier="failed"),
     fault("engine_failed", "WorkerProc failed to start", tier="failed"),
     fault("engine_failed", "WorkerProc initialization failed", tier="failed"),

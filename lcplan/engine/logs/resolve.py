@@ -31,7 +31,7 @@ def resolve(state: State) -> LogFacts:
     ready_at = state.phases.get("ready")
     return LogFacts(
         kv_tokens=tuple(tokens),
-        engines=len({*engines, *state.cores} - {None} or {0}) if shown else None,
+        engines=len({*engines, *state.cores} - {None}) or (1 if shown else None),
         max_concurrency=tuple(f for f in factors if f is not None),
         max_model_len=_context(state, args),
         max_num_seqs=_whole(store.smallest("max_num_seqs")) or args.integer("max_num_seqs", "max_running_requests"),
@@ -121,6 +121,9 @@ def _failure(state: State, tokens: list[int]) -> tuple[str | None, dict[str, obj
         args = state.arguments
         if fault.failure == "bad_parallel_size" and "tp" not in data and args and args.integer("tensor_parallel_size"):
             data = {**data, "tp": args.integer("tensor_parallel_size")}
+        path = args.word("model", "model_path") if args else None
+        if fault.failure == "gated_model" and path:
+            data = {"model": model_name(path), **data}
         return fault.failure, dict(data), text
     if state.hang and not state.stopped:
         return "hang", {"seconds_at_least": _HANG_SECONDS * state.hang}, state.last_line.strip()[:2000]

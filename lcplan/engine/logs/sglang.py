@@ -38,6 +38,7 @@ FACTS = (
     # Pools
     fact("full_layer_tokens=", r"full_layer_tokens=(?P<pool_full>-?\d{1,15})"),
     fact("swa_layer_tokens=", r"swa_layer_tokens=(?P<pool_swa>-?\d{1,15})"),
+    fact(" swa_tokens=", r" swa_tokens=(?P<pool_swa>\d{1,15})", 2),
     fact("SWAKVPool ", r"swa size: (?P<pool_swa>\d{1,15}), full size: (?P<pool_full>\d{1,15})", 1),
     fact(
         " pool sizes: full=",

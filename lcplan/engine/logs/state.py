@@ -18,29 +18,32 @@ _WIDEST = 32_768
 _MOST_ENGINES = 2048
 _ARGS = re.compile(r"(?:non-default args: |server_args=|\bargs: (?=Namespace\())(?=[A-Za-z]{0,20}[({])")
 _CONFIG = re.compile(r" LLM engine \(v[^)]{1,60}\) with config: ")
-_EXCEPTION = re.compile(r"(?:[a-z_]\w{0,60}\.){0,8}([A-Z]\w{0,80}(?:Error|Exception))(?::|$)")
+_EXCEPTION = re.compile(r"(?:[a-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,80})?(?:Error|Exception)(?::|$)")
 _NO_CAUSE = re.compile(
     r"(?:Cancelled|BrokenPipe|EOF|ConnectionReset|EngineDead|ActorDied)Error|cancelled|See stack trace"
     r"|See root cause above"
 )
 _UNKNOWN = patterns.fault("unknown_error", "Error", tier="unknown")
 _STATS = re.compile(
-    r"Engine (\d{1,6}): Avg prompt throughput: ([\d.]{1,12}) tokens/s, "
-    r"Avg generation throughput: ([\d.]{1,12}) tokens/s, Running: (\d{1,9}) reqs?, Waiting: (\d{1,9}) reqs?"
+    r"(?:Engine (\d{1,6}): )?Avg prompt throughput: ([\d.]{1,12}) tokens/s, "
+    r"Avg generation throughput: ([\d.]{1,12}) tokens/s, Running: (\d{1,9}) reqs?, "
+    r"(?:Swapped: \d{1,9} reqs?, )?(?:Waiting|Pending): (\d{1,9}) reqs?"
 )
 _ALLOCATED = re.compile(r"(?:(\w[\w/-]{0,30}) )?KV Cache is allocated\..{0,80}?#tokens: (-?\d{1,15}).{0,80}")
-_HANG = "No available shared memory broadcast block"
+_HANG = ("No available shared memory broadcast block", "No available block found in ")
 _HANG_TAIL = re.compile(
     r"(?:found in |This )?(?:\d+ seconds|typically|some processes|processes are|hanging|time-consuming)"
 )
 _READY = ("Application startup complete", "The server is fired up", "server is listening on http")
-_STOP = ("shutdown triggered", "signal=SIGTERM", "SIGTERM received", "Received SIGTERM", "Shutting down")
+_STOP = ("shutdown triggered", "signal=SIGTERM", "SIGTERM received", "Received SIGTERM")
+_STOP_OF_UVICORN = "Shutting down"
 _FATAL = ("", "ERROR", "CRITICAL")
 _NOISE = ("Received request ", "# cmd: ")
 _GIB_OF = {"MiB": 1 / 1024, "MB": 1 / 1024}
 SPECIAL = (
-    "non-default args: ", "server_args=", "args: Namespace(", _HANG, "Running: 0 reqs, Waiting: ", "#tokens: ", "Error",
+    "non-default args: ", "server_args=", "args: Namespace(", *_HANG, "Running: 0 reqs, ", "#tokens: ", "Error",
     "Exception", ") (EngineCore", *_READY, *_STOP,
+    _STOP_OF_UVICORN,
 )  # fmt: skip
 
 Rule = Fact | Fault
@@ -96,7 +99,7 @@ class State:
         """Take note of a statistics line: requests that wait while none runs and nothing is computed."""
         found = _STATS.search(line)
         if found:
-            engine, waiting = int(found[1]), int(found[5])
+            engine, waiting = int(found[1] or 0), int(found[5])
             idle = not any(found[group].strip("0.") for group in (2, 3, 4))
             self.stuck.pop(engine, None)
             if idle and waiting and len(self.stuck) < _MOST_ENGINES:
@@ -112,7 +115,8 @@ class State:
             before: tuple[str, ...] = ()
             self.votes[record.dialect] += record.dialect == "sglang" or bool(record.level)
         else:
-            owners, before = self._owners or (NOBODY,), self._window
+            before = self._window
+            owners = self._owners if before else (NOBODY,)
         if not body:
             self._keep((), [], owners)
             return
@@ -235,7 +239,7 @@ class State:
     def _watch(self, record: Record) -> None:
         """Look for what is told by where a line stands: readiness, a stop, silence, requests that do not run."""
         body = record.body
-        if _HANG in body:
+        if any(text in body for text in _HANG):
             self.hang += 1
         elif self.hang and not (not record.headed and _HANG_TAIL.search(body)):
             self.hang = 0
@@ -244,9 +248,9 @@ class State:
             self.failures.clear()
             self.phases.pop("ready", None)
             self._reach("ready")
-        elif not self.failures and any(text in body for text in _STOP):
+        elif not self.failures and (body == _STOP_OF_UVICORN or any(text in body for text in _STOP)):
             self.stopped = True
-        if "reqs, Waiting: " in body:
+        if "Avg prompt throughput" in body:
             self.stats(body)
 
     def _arguments(self, arguments: Arguments, fresh: bool) -> None:
@@ -294,6 +298,7 @@ class State:
             self.phases.clear()
             self.took.clear()
             self._pools.clear()
+            self.stuck.clear()
             self.first_time = self.last_time
         self._reach("start")
 
