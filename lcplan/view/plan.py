@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lcplan.base.units import show_seconds, show_tokens
 from lcplan.plan.model import Cell, Launch, Plan
+from lcplan.view.plan_capacity import capacity_mark, plan_capacity_markdown, plan_capacity_text
 from lcplan.view.schedule import schedule_markdown, schedule_text
 
 LIMIT = 65_000
@@ -33,7 +34,8 @@ def plan_text(plan: Plan, plan_id: str) -> str:
     if not plan.changes:
         return "\n".join(["No changes", *_notes(plan), *_blocked_line(plan)])
     head = _headline(plan, plan_id)
-    return _fit("\n".join(head), [_group_text(g) for g in groups(plan)], "\n" + schedule_text(plan))
+    tail = [plan_capacity_text(plan), schedule_text(plan)]
+    return _fit("\n".join(head), [_group_text(g) for g in groups(plan)], "\n" + "\n\n".join(filter(None, tail)))
 
 
 def plan_markdown(plan: Plan, plan_id: str) -> str:
@@ -42,7 +44,7 @@ def plan_markdown(plan: Plan, plan_id: str) -> str:
         return "\n".join(["### lcplan: no changes", *_notes(plan), *_blocked_line(plan)])
     summary, *rest = _headline(plan, plan_id)
     head = "\n".join([f"### lcplan: {summary}", "", *[f"- {line}" for line in rest]])
-    tail = ["", schedule_markdown(plan)]
+    tail = ["", "\n\n".join(filter(None, [plan_capacity_markdown(plan), schedule_markdown(plan)]))]
     if plan.warnings:
         tail += ["", "#### Warnings", ""]
         tail += [f"- `{w['file']}:{w['line']}` {w['message']}" for w in plan.warnings]
@@ -132,14 +134,15 @@ def _names(cells: Sequence[Cell]) -> list[str]:
     lines = []
     for workload, some in made.items():
         if len(some) == 1:
-            lines.append(some[0].name)
+            lines.append(some[0].name + capacity_mark(some))
             continue
         axes: dict[str, set[int]] = {}
         for cell in some:
             for axis, value in cell.axes.items():
                 axes.setdefault(axis, set()).add(value)
         shown = ", ".join(f"{axis} {' '.join(map(show_tokens, sorted(axes[axis])))}" for axis in sorted(axes))
-        lines.append(f"{workload}: {len(some)} points ({shown})" if shown else f"{workload}: {len(some)} repeats")
+        line = f"{workload}: {len(some)} points ({shown})" if shown else f"{workload}: {len(some)} repeats"
+        lines.append(line + capacity_mark(some))
     return lines
 
 
