@@ -18,6 +18,7 @@ from lcplan.capacity.cap import sequence_cap
 from lcplan.capacity.config import read
 from lcplan.capacity.fit import fit
 from lcplan.capacity.gpus import gpu
+from lcplan.capacity.pool import KvPool
 from lcplan.capacity.predict import Launch, Prediction, predict
 from lcplan.capacity.shapes import Model, Unknown
 from lcplan.capacity.table import Point, Row, table
@@ -271,18 +272,18 @@ def test_disagreements() -> None:
 
 
 def test_tables() -> None:
-    points = tuple(
-        Point("sweep", length, 8, fit(3_900_000, 1, length, 16, cap_source="--max-num-seqs", pool_source="logged"))
-        for length in (262144, 1048576)
-    )
-    short = (Point("sweep", 262144, 1, fit(None, 1, 262144, 16)),)
-    made = table([Row("big", "tp8", 1048576, points), Row("small", "tp1", 524288, short)])
-    assert made["lengths"] == [262144, 1048576]
-    assert made["stacks"][0]["at"] == {"262144": 14, "1048576": 3}
-    assert made["stacks"][1]["at"] == {"262144": "unknown", "1048576": None}
-    assert [point["limited"] for point in made["stacks"][0]["points"]] == [False, True]
+    big = KvPool(3_900_000, "logged", 1, 16, "--max-num-seqs")
+    points = tuple(Point("sweep", length, 8, big.at(length)) for length in (262144, 1048576))
+    unknown = KvPool(None, "unknown", 2, 16, "--max-num-seqs")
+    short = (Point("sweep", 262144, 1, unknown.at(262144)), Point("sweep", 262144, 64, unknown.at(262144)))
+    made = table([Row("big", None, "tp8", 1048576, big, points), Row("small", "v", "dp2", 524288, unknown, short)])
+    assert made["lengths"] == [8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576]
+    assert [made["stacks"][0]["at"][str(n)] for n in (262144, 1048576)] == [14, 3]
+    assert [made["stacks"][1]["at"][str(n)] for n in (524288, 1048576)] == ["unknown", None]
+    assert [point["limited"] for row in made["stacks"] for point in row["points"]] == [False, True, None, True]
     text = tables_text(made)
     assert "256K" in text
+    assert "≤32" in text
     assert "Points with more users than fit" in text
 
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lcplan.base.diagnostics import Diagnostic, LcplanError, has_errors
 from lcplan.base.layout import parse_layout
 from lcplan.capacity import predict as predictions
 from lcplan.capacity.agree import best_known
 from lcplan.capacity.cap import sequence_cap
 from lcplan.capacity.fit import Cost, PoolSource
 from lcplan.capacity.pool import KvPool, Past, fit_json, limited, unmet, why
+from lcplan.capacity.table import Point, Row, table
 from lcplan.plan.model import Cell, Launch
 from lcplan.recipe.expand import resolve_stack
 from lcplan.recipe.load import Recipes
-
-NO_PAST: Callable[[Launch], Past | None] = lambda launch: None  # noqa: E731
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,34 @@ def assessment(
         tokens, source = best_known(None, known.pools)
     pool = _pool(recipes, launch, tokens, source, predicted, known, declared)
     return Assessment(pool, _shown(predicted) if predicted else None, declared.get("pool_tokens"), known)
+
+
+def tables(recipes: Recipes, root: Path) -> tuple[dict[str, Any], list[Diagnostic]]:
+    """Return the tables of what fits on every stack that experiments use, and warnings. Raises LcplanError.
+
+    What real runs logged counts; where there are none, that of simulated ones, said to be so.
+    """
+    from lcplan.apply.snapshot import snapshot
+    from lcplan.plan.desired import desired, require_node
+
+    problems = list(recipes.diagnostics)
+    require_node(recipes)
+    launches, _ = desired(recipes, None, problems)
+    if has_errors(problems):
+        raise LcplanError(*(one for one in problems if one.severity == "error"))
+    pasts = [snapshot(root, simulated)[0].past for simulated in (False, True)]
+    configs: dict[str, dict[str, Any] | None] = {}
+    rows: dict[tuple[str, str | None], Row] = {}
+    for launch in launches:
+        simulated = pasts[0](launch) is None and pasts[1](launch) is not None
+        known = assessment(recipes, launch, pasts[simulated], configs)
+        key = launch.stack, launch.variant
+        points = rows[key].points if key in rows else ()
+        points += tuple(Point(one.name, one.length, one.users, known.pool.at(one.length)) for one in launch.cells)
+        sources = known.as_json() | {"simulated": simulated}
+        context = launch.context or known.pool.max_model_len
+        rows[key] = Row(launch.stack, launch.variant, launch.layout, context, known.pool, points, sources)
+    return table(list(rows.values())), problems
 
 
 def model_config(model: Mapping[str, Any]) -> dict[str, Any] | None:

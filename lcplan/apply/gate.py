@@ -127,7 +127,7 @@ def law(launch: Launch, capacity: Capacity | None, results: Sequence[Mapping[str
             made = Sample(users, length, usage, tokens)
             if length not in best or best[length].usage / best[length].sequences < usage / users:
                 best[length] = made
-    found = fit_law(best.values())
+    found = fit_law(best.values(), capacity.pool.max_model_len)
     if found is None:
         return None
     samples = [{"sequences": s.sequences, "length": s.length, "usage": s.usage, "pool_tokens": s.pool_tokens}

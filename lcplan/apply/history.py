@@ -40,7 +40,7 @@ class History:
         usable = [body for body in alike if _pool(body)]
         same = [body for body in usable if body.get("fingerprint") == launch.digest]
         chosen = (same or usable)[:_KEEP]
-        law = _law([body for body in alike if _max_model_len(body) == launch.context])
+        law = _law(alike, launch.context)
         if not chosen:
             return None if law is None else Past((), (), False, law=law)
         logged = chosen[0]["capacity"]["logged"]
@@ -152,15 +152,13 @@ def _predicted(body: Mapping[str, Any]) -> int | None:
     return ((body.get("capacity") or {}).get("predicted") or {}).get("pool_tokens")
 
 
-def _max_model_len(body: Mapping[str, Any]) -> int | None:
-    return ((body.get("capacity") or {}).get("logged") or {}).get("max_model_len")
-
-
-def _law(bodies: list[dict[str, Any]]) -> Law | None:
+def _law(bodies: list[dict[str, Any]], context: int | None) -> Law | None:
+    """Return the law of all readings at this max-model-len."""
     from lcplan.capacity.fit import Sample, fit_law
 
-    laws = ((body.get("capacity") or {}).get("law") or {} for body in bodies)
-    return fit_law(Sample(**sample) for law in laws for sample in law.get("samples", ()))
+    laws = [(body.get("capacity") or {}).get("law") or {} for body in bodies]
+    samples = [Sample(**one) for law in laws if law.get("max_model_len") == context for one in law["samples"]]
+    return fit_law(samples, context)
 
 
 def _seconds(cell: Mapping[str, Any]) -> float | None:

@@ -107,10 +107,11 @@ def fit(
     return Fit(fits, total, cap_source, effective, limit, pool_tokens, pool_source, engines, by, tuple(figures))
 
 
-def fit_law(samples: Iterable[Sample]) -> Law | None:
+def fit_law(samples: Iterable[Sample], longest: int | None = None) -> Law | None:
     """Return the law of least squares through gauge readings, or None when none of them says anything.
 
-    With readings at one length only, the offset cannot be told from the slope and is taken as 0.
+    `longest` is the max-model-len of a server whose pool counts tokens of such requests: one of them takes just that,
+    which is one more point. With points at one length only, the offset cannot be told from the slope and is taken as 0.
     """
     points = [
         (s.length, s.usage * s.pool_tokens / s.sequences)
@@ -119,6 +120,7 @@ def fit_law(samples: Iterable[Sample]) -> Law | None:
     ]
     if not points:
         return None
+    points += [(float(longest), float(longest))] if longest else []
     mean_length = math.fsum(x for x, _ in points) / len(points)
     mean_taken = math.fsum(y for _, y in points) / len(points)
     spread = math.fsum((x - mean_length) ** 2 for x, _ in points)

@@ -1,4 +1,4 @@
-"""`lcplan capacity`: what fits, from a model's config.json and an engine's flags."""
+"""`lcplan capacity`: what fits on the stacks of recipes, or from a model's config.json and an engine's flags."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from lcplan.base.units import parse_gib
 from lcplan.capacity.cap import sequence_cap
 from lcplan.capacity.fit import fit
 from lcplan.capacity.predict import Launch, Prediction, predict
-from lcplan.cli.options import AsJson
-from lcplan.cli.output import show, show_errors, show_json
-from lcplan.view.capacity import prediction_text
+from lcplan.cli.options import DEFAULT_STATE, AsJson, State, Var
+from lcplan.cli.output import show, show_errors, show_json, variables
+from lcplan.view.capacity import prediction_text, tables_text
 
-Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The model's config.json, or its folder.")]
+Paths = Annotated[list[Path] | None, typer.Argument(metavar="[RECIPES]...", help="Recipes; `recipes` by default.")]
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A model's config.json, or its folder.")]
 Engine = Annotated[str, typer.Option("--engine", help="vllm or sglang.")]
 Version = Annotated[str, typer.Option("--engine-version", help="The engine's version; the newest known by default.")]
 Gpu = Annotated[str, typer.Option("--gpu", help="GPU model, such as H200.")]
@@ -34,11 +35,14 @@ KvMemory = Annotated[str, typer.Option("--kv-memory", metavar="SIZE", help="A ra
 
 def register(app: typer.Typer) -> None:
     """Add the command `capacity`."""
-    app.command("capacity", help="Predict an engine's KV pool and what fits, before it is started.")(_capacity)
+    app.command("capacity", help="What fits: tables for recipes, or a calculation from a model's config.json.")(
+        _capacity
+    )
 
 
 def _capacity(
-    config: Config,
+    paths: Paths = None,
+    config: Config = None,
     engine: Engine = "vllm",
     engine_version: Version = "",
     gpu: Gpu = "",
@@ -46,8 +50,34 @@ def _capacity(
     layout: LayoutText = "tp1",
     args: Args = "",
     kv_memory: KvMemory = "",
+    var: Var = None,
+    state: State = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
+    if config is None:
+        _tables(paths or [Path("recipes")], variables(var), state, as_json)
+    elif paths:
+        raise typer.BadParameter("give recipes or --config, not both")
+    else:
+        _calculate(config, engine, engine_version, gpu, gpu_memory, layout, args, kv_memory, as_json)
+
+
+def _tables(paths: list[Path], given: dict[str, str], state: Path, as_json: bool) -> None:
+    from lcplan.apply.capacity import tables
+    from lcplan.recipe.load import load
+
+    made, problems = tables(load(paths, given), state)
+    show_errors(problems)
+    if as_json:
+        show_json(made)
+    else:
+        show(tables_text(made, max(120, shutil.get_terminal_size((160, 24)).columns)))
+
+
+def _calculate(
+    config: Path, engine: str, engine_version: str, gpu: str, gpu_memory: str, layout: str, args: str, kv_memory: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     spread = _layout(layout)
     flags, problems = _flags(engine, engine_version, args)
     show_errors(problems)

@@ -47,26 +47,38 @@ def tables_text(tables: Mapping[str, Any], width: int = 120) -> str:
     lengths: Sequence[int] = tables["lengths"]
     fits = Table(title="Max sequences that fit at each context length", title_justify="left", box=None, pad_edge=False)
     for name in ("stack", "layout", "pool", "from", "cap"):
-        fits.add_column(name, justify="right" if name in ("pool", "cap") else "left")
+        fits.add_column(name, justify="right" if name in ("pool", "cap") else "left", no_wrap=True)
     for length in lengths:
-        fits.add_column(show_tokens(length), justify="right")
+        fits.add_column(show_tokens(length), justify="right", no_wrap=True)
     limited = Table(title="Points with more users than fit", title_justify="left", box=None, pad_edge=False)
-    for name in ("stack", "workload", "length", "users", "effective", "limit", "by"):
+    for name in ("stack", "workload", "length", "users", "effective", "limit", "from"):
         limited.add_column(name)
     for stack in tables["stacks"]:
+        name = stack["stack"] + (f"+{stack['variant']}" if stack["variant"] else "")
         pool = "?" if stack["pool_tokens"] is None else f"{stack['pool_tokens']:,} x {stack['engines']}"
-        cells = [_cell(stack["at"][str(length)]) for length in lengths]
-        fits.add_row(stack["stack"], stack["layout"], pool, stack["pool_source"], _cell(stack["cap"]), *cells)
+        cells = [_cell(stack["at"][str(length)], stack["cap"]) for length in lengths]
+        fits.add_row(name, stack["layout"], pool, _source(stack), _cell(stack["cap"]), *cells)
         for point in stack["points"]:
             if point["limited"]:
                 shown = (point["workload"], show_tokens(point["length"]), str(point["users"]))
-                limited.add_row(stack["stack"], *shown, _cell(point["effective"]), point["limit"], point["by"] or "-")
+                limit = "cap" if point["effective"] == point["cap"] else point["limit"]
+                source = point["cap_source"] if limit == "cap" else f"{point['pool_source']}, {point['by']}"
+                limited.add_row(name, *shown, _cell(point["effective"]), limit, source)
     text = _rendered(fits, width)
     return text + "\n" + _rendered(limited, width) if limited.row_count else text
 
 
-def _cell(value: int | str | None) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else "?"
+def _source(stack: Mapping[str, Any]) -> str:
+    if stack["pool_tokens"] is None:
+        return "known after launch"
+    return str(stack["pool_source"]) + (" (simulated)" if stack.get("simulated") else "")
+
+
+def _cell(value: int | str | None, cap: int | None = None) -> str:
+    """Return a number, `-` for none, and for an unknown one its upper bound where the cap gives one."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else "?" if cap is None else f"≤{cap:,}"
 
 
 def _rendered(table: Any, width: int) -> str:
