@@ -257,7 +257,13 @@ def test_a_killed_apply_sends_nothing_more(tmp_path: Path, port: int) -> None:
     process.stdout.close()
     import psutil
 
-    until(lambda: not any("lcplan.workload.child" in " ".join(p.info["cmdline"] or [])
-                          and str(tmp_path) == p.info["cwd"] for p in psutil.process_iter(["cmdline", "cwd"])))  # fmt: skip
+    def measuring() -> bool:
+        found = psutil.process_iter(["cmdline", "cwd"])
+        return any(
+            "lcplan.workload.child" in " ".join(p.info["cmdline"] or []) and str(tmp_path) == p.info["cwd"]
+            for p in found
+        )
+
+    until(lambda: not measuring())
     ran = lcplan("destroy", "--yes", cwd=tmp_path)
     assert ran.code == 0 and no_servers_left(tmp_path)

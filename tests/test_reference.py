@@ -98,8 +98,8 @@ def test_show_prints_what_plan_printed(folder: Path) -> None:
         pytest.param(lambda d: _edit(d / "stacks.yaml", "mem-fraction-static: 0.90", "mem-fraction-static: 0.9"),
                      id="0.90 is 0.9"),
         pytest.param(lambda d: _edit(d / "stacks.yaml", "network: host", "network: bridge"), id="the container around"),
-        pytest.param(lambda d: _edit(d / "stacks.yaml", "gpu-memory-utilization: 0.92\n", "gpu_memory_utilization: 0.92\n"),
-                     id="underscores"),
+        pytest.param(lambda d: _edit(d / "stacks.yaml", "gpu-memory-utilization: 0.92\n",
+                                     "gpu_memory_utilization: 0.92\n"), id="underscores"),
     ],
 )  # fmt: skip
 def test_no_fingerprint_moves(folder: Path, change: Any) -> None:
@@ -129,7 +129,8 @@ def test_exactly_these_stacks_become_stale(folder: Path, change: tuple[str, str,
 def test_selectors_make_a_partial_plan(folder: Path) -> None:
     plan = planned(folder, "--target", "stack=glm53_flash,prompt>=524288", "--target", "experiment=ramp")
     assert plan["partial"] == {"target": ["stack=glm53_flash,prompt>=524288", "experiment=ramp"]}
-    assert {c["workload"] for c in plan["cells"]} == {"needle", "oneshot_1m", "decode_depth", "document_sweep", "ramp_1m"}
+    workloads = {c["workload"] for c in plan["cells"]}
+    assert workloads == {"needle", "oneshot_1m", "decode_depth", "document_sweep", "ramp_1m"}
     ran = lcplan("plan", "recipes", "--target", "stak=x", cwd=folder)
     assert ran.code == 1 and "keys:" in ran.err and "stack" in ran.err
 

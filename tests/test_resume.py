@@ -1,4 +1,4 @@
-"""Kill apply with SIGKILL at every line of its journal; the next apply loses no cell, measures none twice, leaves nothing."""
+"""Kill apply with SIGKILL at every line of its journal: the next one loses no cell, repeats none, leaves nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 
 from tests.kit import REPO, campaign, lcplan, small
 
-LINES = 15
-"""Lines of the journal of the small campaign: apply, run, launch x 2, three cells x 2, stop x 2, seal x 2, apply."""
+LINES = 17
+"""Lines of the journal of the small campaign: apply, run, launch x 2, learned x 2, three cells x 2, stop x 2, seal x 2,
+apply."""
 
 
 def killed(folder: Path, number: int, when: str) -> int:

@@ -1,1 +1,1 @@
-"""Words every other package uses: diagnostics, sizes, layouts, canonical JSON, atomic files. Imports nothing of lcplan."""
+"""Words every other package uses: diagnostics, sizes, layouts, selectors, canonical JSON, atomic files."""

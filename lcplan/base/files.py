@@ -17,8 +17,8 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
             out.write(raw)
             out.flush()
             os.fsync(out.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -13,7 +13,7 @@ _GIB_FACTOR = {None: 1.0, "GiB": 1.0, "MiB": 1 / 1024, "TiB": 1024.0}
 def parse_tokens(value: int | str) -> int:
     """Return a count of tokens. Raises ValueError with a sentence for anything but an integer, `NK` or `NM`.
 
-    Lower-case suffixes are refused on purpose: vLLM reads `1k` as 1000 and `1K` as 1024, SGLang reads `1M` as 1,000,000.
+    Lower-case suffixes are refused on purpose: vLLM reads `1k` as 1000 and `1K` as 1024, SGLang `1M` as 1,000,000.
     """
     if isinstance(value, bool):
         raise ValueError(f"expected a count of tokens, got {value!r}")
