@@ -119,6 +119,8 @@ def describe(event: dict[str, Any]) -> str:
         return f"{run}: {event['op']} failed [{event['class']}]: {event['sentence']}" + (
             f" hint: {event['hint']}" if event["hint"] else ""
         )
+    if kind == "warning":
+        return f"{run}: warning [{event['code']}]: {event['sentence']}"
     if kind == "simulator":
         return f"{run}: the server is lcplan's simulator; the run is recorded as simulated"
     if kind == "sealed":

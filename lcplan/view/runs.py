@@ -68,6 +68,9 @@ def figures_text(cell: Mapping[str, Any]) -> str:
     metrics = cell.get("metrics") or {}
     chosen = [name for name in _HEADLINES if name in metrics] or list(metrics)[:4]
     shown = [f"{name} {_plain(metrics[name].get('value'))} {metrics[name].get('unit', '')}".rstrip() for name in chosen]
+    shown += [f"queued {cell['queued']}"] if cell.get("queued") else []
+    over = cell.get("capacity") or {}
+    shown += [f"capacity-limited, {over['effective']} fit"] if over.get("limited") else []
     why = cell.get("sentence") or cell.get("reason") or ""
     return "; ".join(filter(None, [", ".join(shown), "" if cell.get("status") == "done" else str(why)])) or "no figures"
 
