@@ -80,6 +80,18 @@ def in_containers(recipe: str, options: Mapping[str, Any] | None = None, tag: st
     )
 
 
+def reach(process: subprocess.Popen[str], op: str) -> str:
+    """Read the events of an apply until a step begins; return the run's id."""
+    assert process.stdout is not None
+    told = []
+    for line in process.stdout:
+        told.append(line)
+        event = json.loads(line)
+        if event["event"] == "step" and event["op"] == op:
+            return str(event["run"])
+    raise AssertionError(f"the apply ended before {op}: {''.join(told)}")
+
+
 def words_of_processes() -> Sequence[str]:
     """Return the command lines of everything that runs on this machine."""
     found = []

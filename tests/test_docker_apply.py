@@ -207,14 +207,9 @@ def test_a_container_that_is_removed_by_hand_while_it_is_measured(tmp_path: Path
     slow = text.replace("layout: tp1,", 'layout: tp1, env: {LCPLAN_SIM_SPEED: "2"},')
     folder = planned(tmp_path, slow)
     process = start("apply", "--json", cwd=folder)
-    assert process.stdout is not None
-    for line in process.stdout:
-        event = json.loads(line)
-        if event["event"] == "step" and event["op"] == "measure":
-            kit.docker("rm", "--force", event["run"])
-            break
-    rest = process.stdout.read()
-    assert process.wait(60) == 1
+    kit.docker("rm", "--force", kit.reach(process, "measure"))
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
     assert json.loads(rest.splitlines()[-1])["failed"]
     consistent(folder)
 
@@ -223,15 +218,11 @@ def test_interrupted_twice_stops_the_container(tmp_path: Path, port: int) -> Non
     text = kit.in_containers(small(port)).replace("output: 8}", "output: 2000}").replace("32K", "64K")
     folder = planned(tmp_path, text.replace("layout: tp1,", 'layout: tp1, env: {LCPLAN_SIM_SPEED: "2"},'))
     process = start("apply", "--json", cwd=folder)
-    assert process.stdout is not None
-    for line in process.stdout:
-        event = json.loads(line)
-        if event["event"] == "step" and event["op"] == "measure":
-            break
+    kit.reach(process, "measure")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    process.stdout.read()
-    assert process.wait(60) == 1
+    process.communicate(timeout=60)
+    assert process.returncode == 1
     assert {status for _, status in cells(folder)} == {"interrupted", "not_run"}
     consistent(folder)
 

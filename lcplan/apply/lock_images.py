@@ -96,7 +96,7 @@ def _look(image: str) -> str | None:
     from lcplan.runtime import docker_engine, docker_image
 
     try:
-        api = docker_engine.connect(_LOOK_LIMIT_S)
+        api = docker_engine.connect(timeout_s=_LOOK_LIMIT_S)
         try:
             return docker_image.registry_digest(api, image)
         except LcplanError:

@@ -42,8 +42,7 @@ class DockerRuntime:
     name = "docker"
 
     def __init__(self) -> None:
-        self._client: APIClient | None = None
-        self._where = ""
+        self._clients: dict[str, APIClient] = {}
         self._guard = threading.Lock()
         self._followers: dict[str, Follower] = {}
 
@@ -93,8 +92,9 @@ class DockerRuntime:
             if isinstance(problem, APIError):
                 raise _start_failed(str(problem.explanation or problem)) from problem
             raise
-        self._follow(made, start.log)
-        return {"runtime": self.name, "id": made, "run": start.run, "log": str(start.log.resolve())}
+        handle = {**_handle(made, start.run), "log": str(start.log.resolve())}
+        self._follow(handle, start.log)
+        return handle
 
     def exited(self, handle: Handle) -> int | None:
         """Return the exit status, -1 when the container is gone, None while it runs or the engine does not answer."""
@@ -102,7 +102,7 @@ class DockerRuntime:
         from requests.exceptions import RequestException
 
         try:
-            state = self._api().inspect_container(handle["id"])["State"]
+            state = self._api(handle["engine"]).inspect_container(handle["id"])["State"]
         except NotFound:
             return -1
         except (DockerException, RequestException, LcplanError):
@@ -116,14 +116,14 @@ class DockerRuntime:
         """
         from docker.errors import NotFound
 
-        container = handle["id"]
+        container, engine = handle["id"], handle["engine"]
         try:
-            self._persist(lambda api: api.stop(container, timeout=round(grace_s)))
+            self._persist(engine, lambda api: api.stop(container, timeout=round(grace_s)))
             follower = self._followers.pop(container, None)
             if follower is not None:
                 follower.close()
-            self._complete(container, handle.get("log"))
-            self._persist(lambda api: _remove(api, container))
+            self._complete(handle)
+            self._persist(engine, lambda api: _remove(api, container))
         except NotFound:
             return
         end = time.monotonic() + _GONE_S
@@ -139,10 +139,11 @@ class DockerRuntime:
             return []
         wanted = [LABEL_RUN] if lineage is None else [LABEL_RUN, f"{LABEL_LINEAGE}={lineage}"]
         found = []
-        for one in self._persist(lambda api: api.containers(all=True, filters={"label": wanted}), 0.0):
+        here = docker_engine.endpoint()
+        for one in self._persist(here, lambda api: api.containers(all=True, filters={"label": wanted}), 0.0):
             labels = one["Labels"]
             run = labels[LABEL_RUN]
-            handle = {"runtime": self.name, "id": one["Id"], "run": run}
+            handle = _handle(one["Id"], run)
             what = f"container {one['Id'][:12]} ({one['Image']}, {one['State']})"
             found.append(Found(run, labels.get(LABEL_LINEAGE, ""), handle, what, labels.get(LABEL_STATE, "")))
         return found
@@ -152,18 +153,19 @@ class DockerRuntime:
         from docker.errors import NotFound
 
         try:
-            found: dict[str, Any] = self._persist(lambda api: api.inspect_container(handle["id"]))
+            found: dict[str, Any] = self._persist(handle["engine"], lambda api: api.inspect_container(handle["id"]))
         except NotFound:
             return None
         return found
 
-    def _api(self) -> APIClient:
+    def _api(self, engine: str = "") -> APIClient:
+        engine = engine or docker_engine.endpoint()
         with self._guard:
-            if self._client is None or self._where != docker_engine.endpoint():
-                self._client, self._where = docker_engine.connect(), docker_engine.endpoint()
-            return self._client
+            if engine not in self._clients:
+                self._clients[engine] = docker_engine.connect(engine)
+            return self._clients[engine]
 
-    def _persist(self, ask: Callable[[APIClient], _T], limit_s: float = _BACK_S) -> _T:
+    def _persist(self, engine: str, ask: Callable[[APIClient], _T], limit_s: float = _BACK_S) -> _T:
         """Ask until the engine answers. Raises LcplanError `docker-unreachable`, and what the engine answers."""
         from docker.errors import APIError
         from requests.exceptions import RequestException
@@ -171,33 +173,37 @@ class DockerRuntime:
         end = time.monotonic() + limit_s
         while True:
             try:
-                return ask(self._api())
+                return ask(self._api(engine))
             except APIError:
                 raise
             except (RequestException, LcplanError) as problem:
                 with self._guard:
-                    self._client = None
+                    self._clients.pop(engine, None)
                 if time.monotonic() >= end:
                     if isinstance(problem, LcplanError):
                         raise
-                    where = docker_engine.endpoint()
-                    raise fail("docker-unreachable", f"the Docker engine at {where} stopped answering",
+                    raise fail("docker-unreachable", f"the Docker engine at {engine} stopped answering",
                                "start it; the next `lcplan apply` removes what is left") from problem  # fmt: skip
                 time.sleep(_POLL_S)
 
-    def _follow(self, container: str, log: Path) -> None:
+    def _follow(self, handle: Handle, log: Path) -> None:
         from lcplan.runtime.docker_log import Follower
 
-        self._followers[container] = Follower(docker_engine.connect, container, log)
+        self._followers[handle["id"]] = Follower(lambda: docker_engine.connect(handle["engine"]), handle["id"], log)
 
-    def _complete(self, container: str, log: str | None) -> None:
+    def _complete(self, handle: Handle) -> None:
         from lcplan.runtime.docker_log import complete
 
-        if log is not None and Path(log).parent.is_dir():
-            path = Path(log)
+        path = Path(handle.get("log", ""))
+        if path.name and path.parent.is_dir():
             # A full disk keeps what was followed; the container goes all the same.
             with contextlib.suppress(OSError):
-                self._persist(lambda api: complete(api, container, path))
+                self._persist(handle["engine"], lambda api: complete(api, handle["id"], path))
+
+
+def _handle(container: str, run: str) -> Handle:
+    """Return what a journal keeps of a container: it is asked for at the engine that made it, whatever is set later."""
+    return {"runtime": "docker", "engine": docker_engine.endpoint(), "id": container, "run": run}
 
 
 def _secrets(start: Start) -> dict[str, str]:

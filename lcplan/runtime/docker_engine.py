@@ -60,13 +60,13 @@ def answers(limit_s: float = 0.3) -> bool:
         return False
 
 
-def connect(timeout_s: int = 60) -> APIClient:
-    """Return a client of the engine. Raises LcplanError `docker-unreachable`."""
+def connect(where: str = "", timeout_s: int = 60) -> APIClient:
+    """Return a client of the engine at an address, else of the one in use. Raises LcplanError `docker-unreachable`."""
     import docker
     from docker.errors import DockerException
     from docker.utils import kwargs_from_env
 
-    where = endpoint()
+    where = where or endpoint()
     settings = kwargs_from_env()
     settings["base_url"] = _forwarded(where) if where.startswith("ssh://") else where
     try:
