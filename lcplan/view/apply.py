@@ -82,7 +82,8 @@ class LiveTable:
             row["done"] += 1
         elif event["event"] == "sealed":
             row["stage"], row["ended"] = "sealed", time.monotonic()
-        row["last"] = describe(event) or row["last"]
+        told = describe(event).removeprefix(event.get("run") or "").lstrip("/: ")
+        row["last"] = told or row["last"]
 
     def render(self) -> Any:
         """Return the table as it stands."""
@@ -123,6 +124,8 @@ def describe(event: dict[str, Any]) -> str:
         return f"{run}: warning [{event['code']}]: {event['sentence']}"
     if kind == "simulator":
         return f"{run}: the server is lcplan's simulator; the run is recorded as simulated"
+    if kind == "log":
+        return f"{run}: {event['line']}"
     if kind == "sealed":
         return f"{run}: sealed"
     if kind == "recovering":
