@@ -148,6 +148,12 @@ def test_serve_entries_keep_their_gpus_and_ports(tmp_path: Path) -> None:
     assert "serve entry chat holds n/a" in plan["shown"]
 
 
+def test_a_port_of_a_serve_entry_is_nobody_elses(tmp_path: Path) -> None:
+    serve = "serve: {chat: {stack: two, quad: b, port: 8000}}\n"
+    placed = placements(planned(tmp_path, experiment("four") + serve))
+    assert placed["four"]["quads"] == ["a"] and placed["four"]["port"] == 8001
+
+
 def test_small_serve_entries_leave_the_rest_of_their_quad(tmp_path: Path) -> None:
     serve = "serve: {chat: {stack: two, quad: a}, code: {stack: one}}\n"
     plan = planned(tmp_path, experiment("two", "four", more=", quad: a") + serve)

@@ -34,6 +34,8 @@ def fit(
     before it still fit with it, so a long one that does not fit keeps no shorter one out. The measuring time of every
     launch is set to that of its taken cells; nothing else changes.
     """
+    if not launches or makespan(launches, machine, thorough=True) <= budget_s:
+        return []
     rank = {name: (-one.get("priority", 0), at) for at, (name, one) in enumerate(experiments.items())}
     todo = [(launch, cell) for launch in launches for cell in launch.cells if cell.action in ("+", "~")]
     todo.sort(key=lambda item: min(rank[name] for name in item[1].experiments))

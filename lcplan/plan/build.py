@@ -162,8 +162,11 @@ def _without(
     gone = {cell.fingerprint for _, cell in left}
     for one in {launch.id: launch for launch, _ in left}.values():
         one.cells = [cell for cell in one.cells if cell.fingerprint not in gone]
-        if not any(cell.action in ("+", "~") for cell in one.cells):
+        todo = sum(cell.action in ("+", "~") for cell in one.cells)
+        if not todo:
             one.action, one.reason = "=", "the rest is left out by the budget"
+        elif one.action == "+":
+            one.reason = f"{todo} cells to measure, the rest is left out by the budget"
     return [one for one in launches if one.cells], [cell for cell in cells if cell.fingerprint not in gone]
 
 
