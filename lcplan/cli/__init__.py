@@ -28,6 +28,7 @@ _VERBS = {
     "state": "state",
     "runs": "runs",
     "audit": "audit",
+    "report": "report",
     "graph": "graph",
     "sim": "sim",
     "demo": "demo",

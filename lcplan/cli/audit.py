@@ -90,7 +90,7 @@ def _coverage(
     from lcplan.audit.coverage import coverage
     from lcplan.view.audit import coverage_text
 
-    found = coverage(state, _plan(plan), simulated or None)
+    found = coverage(state, read_plan_file(plan), simulated or None)
     show_errors(found.warnings)
     if as_json:
         show_json(found.as_json())
@@ -98,7 +98,8 @@ def _coverage(
         show(coverage_text(found))
 
 
-def _plan(file: Path) -> dict[str, Any]:
+def read_plan_file(file: Path) -> dict[str, Any]:
+    """Return the content of a plan file. Raises LcplanError `file-unreadable`, `not-a-plan`."""
     try:
         content = json.loads(file.read_bytes())
         if not all(isinstance(cell["fingerprint"], str) for cell in content["cells"]):
