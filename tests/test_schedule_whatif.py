@@ -54,6 +54,15 @@ def test_another_node_is_planned_and_refused_by_apply(tmp_path: Path) -> None:
     assert ran.code == 1 and "stale-plan" in ran.err and "declared node changed" in ran.err
 
 
+def test_what_does_not_fit_elsewhere_is_said_and_the_rest_is_planned(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text(OTHER)
+    experiments = experiment("four", more=", quad: a") + "  f: {stacks: [two], workloads: [w]}\n"
+    plan = planned(tmp_path, experiments + "serve: {chat: {stack: four, quad: b}}\n", "--node", "other.yaml")
+    assert list(placements(plan)) == ["two"]
+    assert [c["reason"] for c in plan["cells"] if c["action"] == "!"] == ["blocked: four@a: there is no quad a"]
+    assert "warning[pin-unknown]: serve entry chat: there is no quad b" in plan["said"]
+
+
 def test_a_what_if_replaces_no_plan_and_counts_nothing_as_recorded(tmp_path: Path) -> None:
     write(tmp_path, experiment("four"))
     (tmp_path / "other.yaml").write_text(OTHER)

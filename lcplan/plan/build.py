@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lcplan.base.canonical import digest
@@ -51,10 +51,13 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
     require_node(recipes)
     launches, cells = desired(recipes, wanted.runtime, problems)
     machine = machine_of(recipes.data["nodes"])
-    serves = reserve(recipes, machine, problems)
+    unserved: list[Diagnostic] = []
+    serves = reserve(recipes, machine, unserved)
     refused = refuse(recipes, launches, machine)
-    if not wanted.what_if:
-        problems += [why for _, why in refused]
+    if wanted.what_if:
+        problems += [replace(why, severity="warning") for why in unserved]
+    else:
+        problems += [*unserved, *(why for _, why in refused)]
     if wanted.lint is not None:
         problems += wanted.lint(recipes, launches)
     if has_errors(problems):
