@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lcplan.base.diagnostics import Diagnostic, Source
-from lcplan.plan.desired import server_spec
 from lcplan.plan.model import Launch
+from lcplan.plan.servers import server_spec
 from lcplan.recipe.expand import resolve_stack
 from lcplan.recipe.load import Recipes
 

@@ -12,13 +12,14 @@ from lcplan.base.select import select
 from lcplan.plan import estimate
 from lcplan.plan.budget import fit, parse_duration
 from lcplan.plan.compare import compare
-from lcplan.plan.desired import desired, render, require_node
+from lcplan.plan.desired import desired, require_node
 from lcplan.plan.model import ACTIVE, Cell, Launch, Placement, Plan, Snapshot
 from lcplan.plan.operations import operations
 from lcplan.plan.place import machine_of
 from lcplan.plan.refuse import block, block_held, place_blocked, refuse
 from lcplan.plan.reserve import reserve
 from lcplan.plan.schedule import Schedule, schedule
+from lcplan.plan.servers import servers
 from lcplan.recipe.load import Recipes
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
 
         problems += crossing_warnings(recipes, launches, wanted.topologies)
     for launch in todo:
-        launch.argv = render(recipes, launch, launch.placement.port if launch.placement else 0)
+        launch.servers = servers(recipes, launch)
     plan = Plan(
         lineage=recorded.lineage,
         serial=recorded.serial,

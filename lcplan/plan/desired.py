@@ -10,8 +10,9 @@ from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import Diagnostic, Source, error, fail
 from lcplan.base.layout import Layout, parse_layout
 from lcplan.engine import get as engine_of
-from lcplan.engine.base import RUN_ID, ServerSpec
+from lcplan.engine.base import ServerSpec
 from lcplan.plan.model import FINGERPRINT_VERSION, RUNTIMES, WORKLOAD_KINDS, Cell, Launch
+from lcplan.plan.servers import ROUTER, role_behaviour, role_stacks, server_spec
 from lcplan.recipe.expand import Wish, resolve_stack, wishes
 from lcplan.recipe.load import Recipes
 from lcplan.recipe.pins import pinned_image
@@ -69,33 +70,6 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
     return list(launches.values()), list(cells.values())
 
 
-def server_spec(recipes: Recipes, stack: Mapping[str, Any], role: str | None = None) -> ServerSpec:
-    """Return what a resolved stack (or one role of it) means to its engine. Secrets stand in `env` as `$NAME`."""
-    data = recipes.data
-    engine = data["engines"][stack["engine"]]
-    model = data["models"][stack["model"]]
-    command = engine.get("command")
-    return ServerSpec(
-        kind=engine["kind"],
-        version=engine.get("version"),
-        model_path=model["path"],
-        model_context=model.get("context"),
-        context=stack.get("context"),
-        layout=parse_layout(stack["layout"]),
-        args=stack.get("args", {}),
-        env={k: v if isinstance(v, str) else f"${v['from_env']}" for k, v in stack.get("env", {}).items()},
-        rope_scaling=stack.get("rope_scaling"),
-        role=role,
-        command=tuple(command) if command else None,
-    )
-
-
-def render(recipes: Recipes, launch: Launch, port: int) -> list[str]:
-    """Return the argv template of a launch at a port; its served name is the hole @RUN_ID@."""
-    spec = server_spec(recipes, resolve_stack(recipes.data, launch.stack, launch.variant))
-    return engine_of(spec.kind).argv(spec, port=port, served_name=RUN_ID)
-
-
 def _launch(
     recipes: Recipes, wish: Wish, repeat: int, runtime: str | None, launches: dict[tuple[str, int], Launch],
     taken: set[str],
@@ -110,7 +84,8 @@ def _launch(
         return launches[key]
     layout, chosen = spec.layout, engine_of(spec.kind)
     gpus, engines = _size(layout, stack)
-    cap, cap_source = chosen.sequence_cap(spec, _gpu_memory(data))
+    counting = server_spec(recipes, role_stacks(recipes, stack)["decode"]) if layout.split else spec
+    cap, cap_source = chosen.sequence_cap(counting, _gpu_memory(data))
     made = Launch(
         id=_identifier(wish, repeat, taken),
         stack=wish.stack,
@@ -156,7 +131,7 @@ def _behaviour(recipes: Recipes, stack: Mapping[str, Any], spec: ServerSpec, pin
         "quad": pin,
     }
     if spec.layout.split:
-        made["roles"] = stack.get("roles", {})
+        made |= {"args": {}, "roles": role_behaviour(recipes, stack)}
     return made
 
 
@@ -199,12 +174,21 @@ def _block(launch: Launch) -> None:
     """Say of a launch and its cells what this version can't do yet."""
     if launch.runtime not in RUNTIMES:
         launch.blocked = f"runtime {launch.runtime} is not in this version"
-    elif parse_layout(launch.layout).split:
-        launch.blocked = f"layout {launch.layout} is not in this version"
+    elif (roles := launch.behaviour.get("roles")) and (wrong := _unsplit(roles)):
+        launch.blocked = wrong
     for cell in launch.cells:
         reason = launch.blocked or ("" if cell.kind in WORKLOAD_KINDS else f"{cell.kind} is not in this version")
         if reason:
             cell.action, cell.reason = "!", f"blocked: {reason}"
+
+
+def _unsplit(roles: Mapping[str, Any]) -> str:
+    """Return why the servers of a split layout can't be started, "" when they can."""
+    wanted = {"prefill": "vllm", "decode": "vllm", ROUTER: "vllm-router"}
+    for role, kind in wanted.items():
+        if (found := roles[role]["engine"]["kind"]) != kind:
+            return f"a split layout whose {role} runs on {found} is not in this version, only {kind}"
+    return ""
 
 
 def _clash(cell: Cell, twin: Cell, launch: Launch) -> Diagnostic:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lcplan.base.canonical import dumps
 from lcplan.base.diagnostics import Source, fail
-from lcplan.plan.model import FINGERPRINT_VERSION, Cell, Launch, Operation, Placement, Plan
+from lcplan.plan.model import FINGERPRINT_VERSION, Cell, Launch, Operation, Placement, Plan, Server
 
 FORMAT = 1
 _OUTSIDE = ("id", "commit", "dirty")
@@ -105,7 +105,7 @@ def _launch(one: Launch) -> dict[str, Any]:
     return made
 
 
-_LAUNCH_KEYS = tuple(name for name in Launch.__slots__ if name not in ("cells", "argv", "placement"))
+_LAUNCH_KEYS = tuple(name for name in Launch.__slots__ if name not in ("cells", "servers", "placement"))
 
 
 def _cell(one: Cell) -> dict[str, Any]:
@@ -140,6 +140,14 @@ def _placement(kept: dict[str, Any]) -> Placement:
     return Placement(**fields)
 
 
+def _servers(launch: Launch, detail: dict[str, Any] | None) -> list[Server]:
+    if detail is None:
+        return []
+    if "servers" in detail:
+        return [Server(**{name: one[name] for name in Server._fields}) for one in detail["servers"]]
+    return [Server("", launch.kind, launch.runtime, launch.image, detail["argv"], detail["env"])]
+
+
 def _plan(content: dict[str, Any]) -> Plan:
     cells = [Cell(name=c["cell"], **{k: v for k, v in c.items() if k != "cell"}) for c in content["cells"]]
     by_launch: dict[str, list[Cell]] = {}
@@ -150,12 +158,12 @@ def _plan(content: dict[str, Any]) -> Plan:
                   {k: v for k, v in o.items() if k not in ("id", "op", "launch", "after")})
         for o in content["operations"]
     ]  # fmt: skip
-    argv = {o.launch: o.detail["argv"] for o in operations if o.op == "launch"}
+    commands = {o.launch: o.detail for o in operations if o.op == "launch"}
     launches = []
     for one in content["launches"]:
         fields = {k: v for k, v in one.items() if k not in ("cells", "placement", "after")}
         launch = Launch(**fields, after=tuple(one["after"]), cells=by_launch.get(one["id"], []))
-        launch.argv = argv.get(launch.id, [])
+        launch.servers = _servers(launch, commands.get(launch.id))
         if one["placement"] is not None:
             launch.placement = _placement(one["placement"])
         launches.append(launch)

@@ -76,9 +76,21 @@ class Placement:
         return self.quads[0] if len(self.quads) == 1 else None
 
 
+class Server(NamedTuple):
+    """One server of a launch as it is started: `role` is "" unless the layout is split, values of `env` may be
+    `{"from_env": NAME}`."""
+
+    role: str
+    kind: str
+    runtime: str
+    image: str | None
+    argv: list[str]
+    env: dict[str, Any]
+
+
 @dataclass(slots=True)
 class Launch:
-    """One start of one stack variant on one placement."""
+    """One start of one stack variant on one placement: the last of its `servers` is the one that is asked."""
 
     id: str
     stack: str
@@ -104,7 +116,7 @@ class Launch:
     label: str
     source: str
     cells: list[Cell] = field(default_factory=list)
-    argv: list[str] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
     placement: Placement | None = None
     action: Action = "+"
     reason: str = ""
@@ -119,6 +131,11 @@ class Launch:
     measure_s: float = 0.0
     start_s: float = 0.0
     after: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line of the server that is asked; [] while nothing is to be started."""
+        return self.servers[-1].argv if self.servers else []
 
     @property
     def seconds(self) -> float:

@@ -43,6 +43,18 @@ def _of(launch: Launch) -> Iterator[Operation]:
                     before = (name,)
             continue
         name = f"{launch.id}/{step}"
-        detail: dict[str, Any] = {"argv": launch.argv, "env": launch.env} if step == "launch" else {}
-        yield Operation(name, step, launch.id, before, detail)
+        yield Operation(name, step, launch.id, before, _commands(launch) if step == "launch" else {})
         before = (name,)
+
+
+def _commands(launch: Launch) -> dict[str, Any]:
+    """Return argv and env of the server that is asked, and of a split layout those of every server."""
+    front = launch.servers[-1]
+    made: dict[str, Any] = {"argv": front.argv, "env": front.env}
+    if launch.placement is not None and launch.placement.roles:
+        made["servers"] = [
+            {**one._asdict(), "port": placed.port, "gpus": placed.gpus, "cpus": placed.cpus}
+            for one in launch.servers
+            for placed in (launch.placement.roles[one.role],)
+        ]
+    return made
