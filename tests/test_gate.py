@@ -16,7 +16,7 @@ from lcplan.apply.turn import Turn
 from lcplan.capacity.fit import Sample, fit_law
 from lcplan.capacity.pool import KvPool, Past
 from lcplan.plan.model import Cell, Launch
-from tests.kit import campaign, small
+from tests.kit import REPO, campaign, small
 
 
 def launch_of(folder: Path, **changes: Any) -> Launch:
@@ -157,6 +157,19 @@ def test_a_law_of_short_sequences_does_not_deny_the_longest() -> None:
 
 def test_a_pool_of_other_settings_is_not_certain() -> None:
     assert KvPool(1000, "history", 1, certain=False).at(100).fits == 10
+
+
+def test_a_prediction_is_calibrated_by_runs_with_other_settings(tmp_path: Path) -> None:
+    from lcplan.apply.capacity import assessment
+    from lcplan.recipe.load import load
+
+    shape = REPO / "tests" / "cases" / "model_shapes" / "llama-3.1-8b.json"
+    text = small(8000).replace("path: /models/tiny", f"path: /models/tiny, config: {shape}")
+    recipes, launch = load([campaign(tmp_path / "recipes", text)]), launch_of(tmp_path / "other")
+    plain = assessment(recipes, launch, lambda one: None, {}).pool
+    past = Past(("r",), (90_000,), False, ratios=(0.9,))
+    found = assessment(recipes, launch, lambda one: past, {}).pool
+    assert plain.tokens is not None and (found.source, found.tokens) == ("predicted", round(0.9 * plain.tokens))
 
 
 def test_launches_of_a_node_start_one_after_the_other() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from lcplan.record.state import CellRecord
 
 _LOOK = 12
-"""Runs of a stack that are looked at, newest first."""
+"""Runs of a stack (variant) that are looked at, newest first."""
+_READ = 48
+"""Manifests that are read to find them: real and simulated runs lie in one folder."""
 _KEEP = 5
 """Runs whose pools are taken together."""
 
@@ -36,13 +39,12 @@ class History:
         """Return what runs of the same command line logged, else those of the same stack with other settings."""
         from lcplan.capacity.pool import Past
 
-        alike = [body for body in self.of_stack(launch.stack) if _alike(body, launch)]
+        alike = [body for body in self.of_stack(launch.stack, launch.variant) if _alike(body, launch)]
         usable = [body for body in alike if _pool(body)]
         same = [body for body in usable if body.get("fingerprint") == launch.digest]
         chosen = (same or usable)[:_KEEP]
-        law = _law(alike, launch.context)
         if not chosen:
-            return None if law is None else Past((), (), False, law=law)
+            return None
         logged = chosen[0]["capacity"]["logged"]
         return Past(
             runs=tuple(body["run"] for body in chosen),
@@ -52,21 +54,21 @@ class History:
             max_model_len=logged.get("max_model_len"),
             cap=logged.get("cap") if logged.get("cap_source") == "logged" else None,
             ratios=tuple(_pool(body) / said for body in chosen if (said := _predicted(body))),
-            law=law,
+            law=_law(alike, launch.context or logged.get("max_model_len")),
         )
 
-    def of_stack(self, stack: str) -> Iterator[dict[str, Any]]:
-        """Yield the predicates of a stack's newest runs of this kind, newest first, without retracted ones."""
+    def of_stack(self, stack: str, variant: str | None) -> Iterator[dict[str, Any]]:
+        """Yield the predicates of a stack's newest runs of this kind without retracted ones.
+
+        Those of the variant come first, then those of the others; each newest first, and only so many are read.
+        """
         if self._by_stack is None:
             self._by_stack = self._sorted()
-        looked = 0
-        for run in self._by_stack.get(stack, ()):
-            body = self.predicate(run)
-            if body is not None and bool(body["simulated"]) is self._simulated:
-                looked += 1
-                yield body
-            if looked == _LOOK:
-                return
+        runs = self._by_stack.get(stack, [])
+        own = [run for run in runs if _variant(run) == variant]
+        for some in (own, [run for run in runs if _variant(run) != variant]):
+            read = (body for run in some[:_READ] if (body := self.predicate(run)) is not None)
+            yield from islice((body for body in read if bool(body["simulated"]) is self._simulated), _LOOK)
 
     def predicate(self, run: str) -> dict[str, Any] | None:
         """Return what a run's manifest says, None when it can't be read."""
@@ -119,7 +121,7 @@ class Loads(Mapping[str, float]):
         self._history = history
 
     def __getitem__(self, stack: str) -> float:
-        for body in self._history.of_stack(stack):
+        for body in self._history.of_stack(stack, None):
             times = body.get("times") or {}
             if "started" in times and "ready" in times:
                 return _between(times["started"], times["ready"]) * float(body.get("speed") or 1.0)
@@ -130,6 +132,12 @@ class Loads(Mapping[str, float]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _variant(run: str) -> str | None:
+    """Return the variant that a run id names: `<stack>__<layout>__<ctx>k__<engine kind>[__<variant>]__<stamp>`."""
+    parts = run.split("__")
+    return parts[4] if len(parts) == 6 else None
 
 
 def _alike(body: Mapping[str, Any], launch: Launch) -> bool:
