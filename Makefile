@@ -38,7 +38,8 @@ accuracy: dev
 	$(BIN)/python tests/accuracy.py
 
 bench: dev
-	for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in tests/benchmarks/*.py; do \
+		echo "== $$script"; $(BIN)/python -m tests.benchmarks.$$(basename $$script .py) || exit 1; done
 
 clean:
 	rm -rf $(VENV) build lcplan-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
