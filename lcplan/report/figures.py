@@ -71,13 +71,22 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart. With `categories`, x counts them; else x is drawn in powers of two with ticks at the values."""
+    """One chart. With `categories`, x counts them (and they are bars when x has no name); else x is a number.
+
+    Numbers are drawn in powers of two, or `linear`.
+    """
 
     title: str
     unit: str
     x_label: str
     series: tuple[Series, ...]
     categories: tuple[str, ...] = ()
+    linear: bool = False
+
+    @property
+    def bars(self) -> bool:
+        """Whether there is no axis of numbers: one bar for each record."""
+        return bool(self.categories) and not self.x_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +176,7 @@ def _ramp_charts(cells: Sequence[Measured]) -> tuple[Chart, ...]:
                     series.setdefault(name, []).append(dot)
         if series:
             named = tuple(Series(name, tuple(dots)) for name, dots in sorted(series.items()))
-            made.append(Chart(title, unit, "tokens so far", named))
+            made.append(Chart(title, unit, "tokens so far", named, linear=True))
     return tuple(made)
 
 
@@ -185,7 +194,9 @@ def _dot(one: Measured, metric: str, x: float, unit: str) -> Dot | None:
     if metric.endswith("tpot_ms"):
         if not value:
             return None
-        value, low, high, capped = 1000 / value, 1000 / (high or value), 1000 / (low or value), False
+        value = 1000 / value
+    if not metric.endswith("ttft_s") and whole is None:
+        low, high, capped = value, value, False
     return Dot(x, value, low, high, capped, f"{one.ref}#{metric}", one.run, _label(one, metric, value, high, unit),
                one.limited, one.standing.word not in ("published", "simulated"))  # fmt: skip
 
@@ -195,7 +206,7 @@ def _label(one: Measured, metric: str, value: float, high: float, unit: str) -> 
     figure = f"{show_number(value)} {unit}"
     if metric in _OF:
         figure = f"{show_number(value)} of {show_number(high)} {unit}"
-    elif "p90" in (one.figure(metric) or {}) and not metric.endswith("tpot_ms"):
+    elif metric == "ttft_s" and high > value and "p90" in (one.figure(metric) or {}):
         figure += f", p90 {show_number(high)} {unit}"
     turn = f", turn {metric[4:].split('_')[0]}" if metric.startswith("turn") else ""
     said = [one.standing.word] + (["capacity-limited"] if one.limited else [])
@@ -207,8 +218,8 @@ def show_number(value: Any) -> str:
     number = float(value)
     if number == round(number) and abs(number) < 1e15:
         return f"{number:,.0f}"
-    digits = max(0, 3 - len(str(int(abs(number)))) + (1 if abs(number) >= 1 else 0))
-    return f"{number:,.{min(digits, 3)}f}" if abs(number) >= 0.001 else f"{number:.3g}"
+    decimals = max(0, 4 - len(str(int(abs(number)))))
+    return f"{number:,.{decimals}f}" if abs(number) >= 0.001 else f"{number:.3g}"
 
 
 def _workload(one: Measured) -> str:

@@ -28,7 +28,7 @@ def link(href: str, shown: object, title: str | None = None) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
     """Return a table whose cells are HTML, in a box that scrolls sideways on a small screen."""
-    head = tag("thead", tag("tr", *(tag("th", text(name), scope="col") for name in header)))
+    head = tag("thead", tag("tr", *(tag("th", text(name), scope="col") for name in header))) if header else ""
     body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows))
     named = tag("caption", caption) if caption else ""
     return tag("div", tag("table", named, head, body), class_="wide", tabindex="0")

@@ -16,7 +16,7 @@ from lcplan.report.capacity import Held, capacity_rows
 from lcplan.report.figures import Group, groups, show_number
 from lcplan.report.gantt import gantt
 from lcplan.report.html import link, table, tag, text
-from lcplan.report.svg import GLYPHS, SLOTS, draw, draw_gantt
+from lcplan.report.svg import draw, draw_gantt, key
 
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _OPEN_TARGET = """
@@ -39,7 +39,7 @@ _COLUMNS = (
 
 def page(campaign: Campaign, output: Path) -> str:
     """Return the HTML of a report to be written to `output`, from where it links to the files of the runs."""
-    slots = _slots(campaign.cells)
+    slots = _slots(campaign.runs)
     made = groups(campaign.cells, campaign.left_out)
     to_runs = quote(os.path.relpath(campaign.root.resolve() / "runs", output.parent.resolve()))
     parts = [
@@ -74,15 +74,15 @@ _HOW_TO_READ = (
 )
 
 
-def _slots(cells: Sequence[Measured]) -> dict[str, int]:
+def _slots(runs: Sequence[Listed]) -> dict[str, int]:
     """Return a colour for each subject, the same everywhere on the page."""
-    return {name: number for number, name in enumerate(sorted({one.subject for one in cells}))}
+    return {name: number for number, name in enumerate(sorted({subject(one.predicate) for one in runs}))}
 
 
 def _head(campaign: Campaign) -> str:
-    standings = Counter(one.standing.word for one in campaign.runs)
-    tiles = [("runs", len(campaign.runs)), ("results", len(campaign.cells)), ("cells without a result",
-             len(campaign.left_out)), *((f"runs {word}", count) for word, count in sorted(standings.items()))]  # fmt: skip
+    standings = sorted(Counter(one.standing.word for one in campaign.runs).items())
+    tiles = [("runs", len(campaign.runs)), ("results", len(campaign.cells))]
+    tiles += [("cells without a result", len(campaign.left_out)), *((f"runs {word}", n) for word, n in standings)]
     notices = []
     if campaign.hidden:
         notices.append(f"Simulated numbers are not shown: {_count(campaign.hidden, 'simulated run')} left out. "
@@ -116,7 +116,7 @@ def _group(group: Group, number: int, slots: Mapping[str, int]) -> str:
         slot_of = {name: at for at, name in enumerate(names)}
     charts = [
         tag("figure", tag("figcaption", text(f"{chart.title} ({chart.unit})"), mark),
-            draw(chart, slot_of, f"chart-{number}-{at}"), class_="limit" if len(group.charts) == 1 else None)
+            draw(chart, slot_of, f"chart-{number}-{at}"))
         for at, chart in enumerate(group.charts)
     ]  # fmt: skip
     gone = ""
@@ -124,13 +124,17 @@ def _group(group: Group, number: int, slots: Mapping[str, int]) -> str:
         statuses = Counter(one.cell["status"] for one in group.left_out)
         said = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
         gone = tag("p", text(f"Left out of these charts: {said} ("), link("#left-out", "why"), ").", class_="soft")
-    legend = tag("ul", *(_key(name, slot_of[name]) for name in names), class_="legend")
+    limited = any(dot.limited for chart in group.charts for series in chart.series for dot in series.dots)
+    hatched = [tag("li", tag("span", "&nbsp;&nbsp;", class_="limited"), " capacity-limited")] if limited else []
+    shown = [] if all(chart.bars for chart in group.charts) else names
+    legend = tag("ul", *(_key(name, slot_of[name]) for name in shown), *hatched, class_="legend")
     body = [legend, tag("div", *charts, class_="charts"), gone, _numbers(group, mark)] if charts else [gone]
     return tag("section", tag("h3", text(group.title), " ", mark), *body, id=f"group-{number}")
 
 
 def _key(name: str, slot: int) -> str:
-    glyph = tag("span", GLYPHS[slot % SLOTS], style=f"color: var(--s{slot % SLOTS})", aria_hidden="true")
+    shape, colour = key(slot)
+    glyph = tag("span", shape, style=f"color: {colour}", aria_hidden="true")
     return tag("li", glyph, " ", text(name))
 
 
@@ -162,9 +166,10 @@ def _capacity(campaign: Campaign) -> str:
     head = tag("h2", "What fits", id="capacity")
     if not rows:
         return head + tag("p", "No run has recorded its capacity.")
+    mixed = not all(row.simulated for row in rows)
     shown = [
         [
-            link(f"#run-{row.run}", row.subject) + (f" {_SIMULATED}" if row.simulated else ""),
+            link(f"#run-{row.run}", row.subject) + (f" {_SIMULATED}" if row.simulated and mixed else ""),
             *(_known(value) for value in (row.pool, row.engines, row.cap)),
             *(_held(row.held.get(shape), row.run) for shape in shapes),
         ]
@@ -199,7 +204,14 @@ def _gantt(campaign: Campaign, slots: Mapping[str, int]) -> str:
     caption = tag(
         "figcaption", text(f"Launches of {plan}, pale while they load"), _SIMULATED if found.simulated else ""
     )
-    return head + tag("figure", caption, tag("div", draw_gantt(found, slots, "gantt"), class_="wide"))
+    names = dict.fromkeys(bar.subject for bar in found.bars)
+    coloured = [tag("li", _swatch(slots.get(name, 0)), " ", text(name)) for name in names]
+    legend = tag("ul", *coloured, class_="legend")
+    return head + tag("figure", caption, legend, tag("div", draw_gantt(found, slots, "gantt"), class_="wide gantt"))
+
+
+def _swatch(slot: int) -> str:
+    return tag("span", "■", style=f"color: {key(slot)[1]}", aria_hidden="true")
 
 
 def _left_out(campaign: Campaign) -> str:
@@ -230,9 +242,9 @@ def _runs(campaign: Campaign) -> str:
 
 def _run(one: Listed, root: Path, to_runs: str) -> str:
     run = one.predicate
-    name = str(run["run"])
-    folder = f"{to_runs}/{quote(name)}"
-    why = one.standing.retracted or one.standing.provisional
+    run_id = str(run["run"])
+    folder = f"{to_runs}/{quote(run_id)}"
+    why = one.standing.retracted or ("" if run["simulated"] else one.standing.provisional)
     image, engine = run.get("image") or {}, run.get("engine") or {}
     facts = [
         ("standing", one.standing.word + (f": {why}" if why else "")),
@@ -249,21 +261,21 @@ def _run(one: Listed, root: Path, to_runs: str) -> str:
     present = [
         file
         for file in ("manifest.json", "cmd.sh", "server.log", "niah.log")
-        if (root / "runs" / name / file).is_file()
+        if (root / "runs" / run_id / file).is_file()
     ]
     try:
-        script = (root / "runs" / name / "cmd.sh").read_text(errors="replace")
+        script = (root / "runs" / run_id / "cmd.sh").read_text(errors="replace")
     except OSError:
         script = "(this run has no cmd.sh)"
     return tag(
         "section",
-        tag("h3", text(name), " ", _SIMULATED if run["simulated"] else ""),
-        table(["", ""], [[text(key), text(value)] for key, value in facts]),
-        tag("p", *_joined([link(f"{folder}/{file}", file) for file in present])),
+        tag("h3", text(run_id), " ", _SIMULATED if run["simulated"] else ""),
+        table([], [[text(name), text(value)] for name, value in facts]),
+        tag("p", ", ".join(link(f"{folder}/{file}", file) for file in present)),
         tag("details", tag("summary", "cmd.sh"), tag("pre", tag("code", text(script))), class_="cmd"),
         tag("details", tag("summary", f"{_count(len(cells), 'cell')}"), table(["cell", "status", "figures"], cells,
                                                                            _SIMULATED if run["simulated"] else "")),
-        id=f"run-{name}",
+        id=f"run-{run_id}",
         class_="run",
     )  # fmt: skip
 
@@ -273,10 +285,6 @@ def _in_short(one: Measured) -> str:
         return str(one.cell.get("sentence") or one.cell.get("reason") or "")
     shown = [f"{name} {show_number(found['value'])}" for metric, name in _COLUMNS if (found := one.figure(metric))]
     return ", ".join(shown)
-
-
-def _joined(parts: Sequence[str]) -> list[str]:
-    return [", ".join(parts)]
 
 
 def _known(value: int | None) -> str:

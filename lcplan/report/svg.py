@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SLOTS = 8
-"""Colours; a page gives each subject one, and a ninth takes the first again with a dashed line."""
-MARKERS = "o^DvPX<>"
-GLYPHS = "●▲◆▼✚✖◀▶"
+"""Colours; a page gives each subject one, and a ninth takes the first again with another shape and a dashed line."""
+_MARKERS = (("o", "●"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"), ("X", "✖"), ("<", "◀"), (">", "▶"))
+"""Shapes as matplotlib names them, and the same for a legend."""
 _INK, _GRID, _GREY, _PAPER = "#010101", "#020202", "#030303", "#040404"
 _VARIABLES = {_INK: "--ink", _GRID: "--grid", _GREY: "--grey", _PAPER: "--paper"} | {
     f"#0505{slot:02x}": f"--s{slot}" for slot in range(SLOTS)
 }
 """Placeholder colours in what matplotlib writes, and the variables of the page that they become."""
-_WIDTH, _HEIGHT = 4.6, 3.0
+_WIDTH, _HEIGHT = 3.9, 2.7
 _POINT = "lcplan-dot-"
 
 
@@ -36,11 +36,11 @@ def draw(chart: Chart, slots: Mapping[str, int], name: str) -> str:
     Raises LcplanError `charts-missing` without matplotlib.
     """
     figure, axes = _figure(_WIDTH, _HEIGHT)
-    if chart.categories and not chart.x_label:
+    if chart.bars:
         links = _bars(axes, chart, slots)
     else:
         links = _lines(axes, chart, slots)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * max((dot.high for one in chart.series for dot in one.dots), default=1) or 1)
         axes.set_xlabel(chart.x_label)
         axes.set_ylabel(chart.unit)
     return _inline(figure, name, f"{chart.title} ({chart.unit})", links)
@@ -48,7 +48,7 @@ def draw(chart: Chart, slots: Mapping[str, int], name: str) -> str:
 
 def draw_gantt(gantt: Gantt, slots: Mapping[str, int], name: str) -> str:
     """Return what ran where and when as inline SVG."""
-    figure, axes = _figure(9.2, 0.9 + 0.5 * len(gantt.lanes))
+    figure, axes = _figure(9.2, 0.8 + 0.5 * len(gantt.lanes))
     links: list[tuple[str, str]] = []
     for bar in gantt.bars:
         colour = _colour(slots.get(bar.subject, 0))
@@ -60,6 +60,16 @@ def draw_gantt(gantt: Gantt, slots: Mapping[str, int], name: str) -> str:
     axes.set_xlabel(gantt.x_label)
     axes.grid(axis="y", visible=False)
     return _inline(figure, name, "Launches as they ran", links)
+
+
+def key(slot: int) -> tuple[str, str]:
+    """Return how a legend shows a slot: the shape of its dots, and its colour as CSS."""
+    return _marker(slot)[1], f"var(--s{slot % SLOTS})"
+
+
+def _marker(slot: int) -> tuple[str, str]:
+    """Return the shape of a slot; a slot that shares its colour with another has another shape."""
+    return _MARKERS[(slot + 3 * (slot // SLOTS)) % SLOTS]
 
 
 def _gantt_bar(axes: Axes, bar: Bar, lane: int, colour: str, links: list[tuple[str, str]]) -> None:
@@ -80,12 +90,12 @@ def _lines(axes: Axes, chart: Chart, slots: Mapping[str, int]) -> list[tuple[str
         if not chart.categories and len(series.line) > 1:
             axes.plot(*zip(*series.line, strict=True), color=colour, linewidth=1.4, linestyle=style, alpha=0.8)
         for dot in series.dots:
-            _dot(axes, dot, dot.x + shift, colour, MARKERS[slot % SLOTS], links)
+            _dot(axes, dot, dot.x + shift, colour, _marker(slot)[0], links)
     if chart.categories:
         axes.set_xticks(range(len(chart.categories)), chart.categories)
         axes.set_xlim(-0.6, len(chart.categories) - 0.4)
     else:
-        _powers(axes, sorted({dot.x for series in chart.series for dot in series.dots}), "users" in chart.x_label)
+        _ticks(axes, chart)
     return links
 
 
@@ -129,15 +139,21 @@ def _bars(axes: Axes, chart: Chart, slots: Mapping[str, int]) -> list[tuple[str,
     return links
 
 
-def _powers(axes: Axes, values: Sequence[float], users: bool) -> None:
+def _ticks(axes: Axes, chart: Chart) -> None:
+    """Put ticks at the values that were measured, on a linear axis only where there is room."""
     from matplotlib.ticker import NullLocator
 
-    if len(values) > 1:
+    values = sorted({dot.x for series in chart.series for dot in series.dots})
+    if chart.linear:
+        kept = values[:1]
+        for value in values:
+            if value - kept[-1] >= (values[-1] - values[0]) / 6:
+                kept.append(value)
+        values = kept
+    elif len(values) > 1:
         axes.set_xscale("log", base=2)
-    axes.set_xticks(values, [f"{v:g}" if users else show_tokens(int(v)) for v in values])
+    axes.set_xticks(values, [f"{v:g}" if chart.x_label == "users" else show_tokens(int(v)) for v in values])
     axes.xaxis.set_minor_locator(NullLocator())
-    if len(values) > 6:
-        axes.tick_params(axis="x", labelsize=7, labelrotation=30)
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
@@ -181,7 +197,7 @@ def _inline(figure: Figure, name: str, title: str, links: Sequence[tuple[str, st
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.S)  # its style would hold for the whole page
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"([^>]*?) width="[^"]*"', r"\1\2", text)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"([^>]*?) height="[^"]*"', r"\1\2", text)
     text = re.sub(r'<g id="[^"]*"', "<g", text)
