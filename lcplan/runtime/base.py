@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypedDict
 LABEL_RUN = "LCPLAN_RUN"
 LABEL_LINEAGE = "LCPLAN_LINEAGE"
 LABEL_STATE = "LCPLAN_STATE"
+LABEL_ROLE = "LCPLAN_ROLE"
 
 Handle = dict[str, Any]
 
@@ -41,7 +42,8 @@ class Start:
     """One server to start. `argv` has no hole left; `secrets` maps a variable to the caller's variable it is read from.
 
     `folder` is the run's staging folder: the server writes `server.log` there by itself, never through a pipe. `state`
-    is `host:/path` of the state directory that accounts for the server.
+    is `host:/path` of the state directory that accounts for the server. `role` tells the servers of one run apart, ""
+    when there is only one.
     """
 
     run: str
@@ -57,27 +59,47 @@ class Start:
     header: Sequence[str] = ()
     container: Container | None = None
     state: str = ""
+    role: str = ""
+
+    @property
+    def name(self) -> str:
+        """The server's name, which no other server has."""
+        return f"{self.run}.{self.role}" if self.role else self.run
 
     @property
     def log(self) -> Path:
         """The server's log file."""
-        return self.folder / "server.log"
+        return self.folder / log_name(self.role)
 
     @property
     def script(self) -> Path:
         """The command that is executed and kept."""
-        return self.folder / "cmd.sh"
+        return self.folder / (f"cmd.{self.role}.sh" if self.role else "cmd.sh")
 
 
 @dataclass(frozen=True)
 class Found:
-    """A server that carries lcplan's labels; `state` is `host:/path` of its state directory, "" when not known."""
+    """A server that carries lcplan's labels; `state` is `host:/path` of its state directory, "" when not known.
+
+    `role` tells the servers of one run apart, "" when there is only one.
+    """
 
     run: str
     lineage: str
     handle: Handle
     what: str
     state: str = ""
+    role: str = ""
+
+    @property
+    def log(self) -> str:
+        """The name of its log file in the folder of the run."""
+        return log_name(self.role)
+
+
+def log_name(role: str) -> str:
+    """Return the name of a server's log file in the folder of its run."""
+    return f"server.{role}.log" if role else "server.log"
 
 
 class Runtime(Protocol):

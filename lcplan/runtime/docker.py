@@ -15,7 +15,14 @@ from lcplan.base.files import write_atomic
 from lcplan.engine.shell import read_script
 from lcplan.runtime import docker_engine, docker_image
 from lcplan.runtime.base import Found, Handle, Image, Start
-from lcplan.runtime.docker_command import LABEL_LINEAGE, LABEL_RUN, LABEL_STATE, container_request, container_script
+from lcplan.runtime.docker_command import (
+    LABEL_LINEAGE,
+    LABEL_ROLE,
+    LABEL_RUN,
+    LABEL_STATE,
+    container_request,
+    container_script,
+)
 from lcplan.runtime.docker_inspect import as_inspect, inspect_differences
 
 if TYPE_CHECKING:
@@ -145,7 +152,8 @@ class DockerRuntime:
             run = labels[LABEL_RUN]
             handle = _handle(one["Id"], run)
             what = f"container {one['Id'][:12]} ({one['Image']}, {one['State']})"
-            found.append(Found(run, labels.get(LABEL_LINEAGE, ""), handle, what, labels.get(LABEL_STATE, "")))
+            found.append(Found(run, labels.get(LABEL_LINEAGE, ""), handle, what, labels.get(LABEL_STATE, ""),
+                               labels.get(LABEL_ROLE, "")))  # fmt: skip
         return found
 
     def inspect(self, handle: Handle) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from lcplan.engine.shell import ContainerSpec, docker_argv, render_script
 from lcplan.runtime.base import Start
 
 LABEL_RUN, LABEL_LINEAGE = "lcplan.run", "lcplan.lineage"
-LABEL_FINGERPRINT, LABEL_STATE = "lcplan.fingerprint", "lcplan.state"
+LABEL_FINGERPRINT, LABEL_STATE, LABEL_ROLE = "lcplan.fingerprint", "lcplan.state", "lcplan.role"
 LOG_OPTIONS = {"max-size": "50m", "max-file": "4"}
 """Limits of the daemon's log of one container: 200 MB."""
 
@@ -36,13 +36,14 @@ def container_spec(start: Start) -> ContainerSpec:
     bound = declared.get("bind_memory") and box.numa
     return ContainerSpec(
         image=box.image,
-        name=start.run,
+        name=start.name,
         gpus=tuple(start.gpus),
         labels={
             LABEL_RUN: start.run,
             LABEL_LINEAGE: start.lineage,
             LABEL_FINGERPRINT: box.fingerprint,
             LABEL_STATE: start.state,
+            **({LABEL_ROLE: start.role} if start.role else {}),
         },
         ipc=declared.get("ipc"),
         shm_size=declared.get("shm_size"),

@@ -12,7 +12,7 @@ from typing import Any
 from lcplan.base.diagnostics import fail
 from lcplan.base.files import write_atomic
 from lcplan.engine.shell import render_script
-from lcplan.runtime.base import LABEL_LINEAGE, LABEL_RUN, LABEL_STATE, Found, Handle, Image, Start
+from lcplan.runtime.base import LABEL_LINEAGE, LABEL_ROLE, LABEL_RUN, LABEL_STATE, Found, Handle, Image, Start
 
 _POLL_S = 0.02
 _KILL_WAIT_S = 10.0
@@ -57,7 +57,7 @@ class ProcessRuntime:
     def start(self, start: Start) -> Handle:
         """Start the server in its own session with its log in a file. Raises LcplanError for a missing secret."""
         env = {**os.environ, **self.exports(start), LABEL_RUN: start.run, LABEL_LINEAGE: start.lineage}
-        env[LABEL_STATE] = start.state
+        env |= {LABEL_STATE: start.state, LABEL_ROLE: start.role}
         for name, origin in start.secrets.items():
             if origin not in os.environ:
                 raise fail("missing-secret", f"the variable {origin} is not set; {name} is read from it",
@@ -73,7 +73,7 @@ class ProcessRuntime:
             except OSError as problem:
                 raise fail("start-failed", f"nothing could be started: {problem}") from problem
         self._children[child.pid] = child
-        return {"runtime": self.name, "pid": child.pid, "created": _created(child.pid), "run": start.run}
+        return _handle(self.name, child.pid, _created(child.pid), start.run, start.lineage, start.role)
 
     def exited(self, handle: Handle) -> int | None:
         """Return the exit status, None while it runs, -1 when a process that is not our child is gone."""
@@ -96,16 +96,16 @@ class ProcessRuntime:
 
     def find(self, lineage: str | None) -> list[Found]:
         """Return labelled processes of this user that lead a session (their helpers are theirs to end)."""
-        found: dict[tuple[str, str], Found] = {}
+        found: dict[tuple[str, str, str], Found] = {}
         for process, env in _labelled():
             if lineage is not None and env.get(LABEL_LINEAGE) != lineage:
                 continue
-            key = (env.get(LABEL_LINEAGE, ""), env[LABEL_RUN])
+            key = (env[LABEL_RUN], env.get(LABEL_LINEAGE, ""), env.get(LABEL_ROLE, ""))
             leads = os.getsid(process.pid) == process.pid
             if key not in found or leads:
-                handle = {"runtime": self.name, "pid": process.pid, "created": process.create_time(), "run": key[1]}
+                handle = _handle(self.name, process.pid, process.create_time(), *key)
                 what = f"process {process.pid} ({process.name()})"
-                found[key] = Found(key[1], key[0], handle, what, env.get(LABEL_STATE, ""))
+                found[key] = Found(key[0], key[1], handle, what, env.get(LABEL_STATE, ""), key[2])
         return list(found.values())
 
 
@@ -129,10 +129,24 @@ def _members(handle: Handle) -> Iterator[int]:
         try:
             if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
                 continue
-            if os.getsid(process.pid) == handle["pid"] or process.environ().get(LABEL_RUN) == handle["run"]:
+            if os.getsid(process.pid) == handle["pid"] or _labels(process) == _wanted(handle):
                 yield process.pid
         except (psutil.Error, OSError):
             continue
+
+
+def _labels(process: Any) -> tuple[str | None, str | None, str]:
+    """Return run, lineage and role of a process: two campaigns on one machine may have runs of one name."""
+    env = process.environ()
+    return env.get(LABEL_RUN), env.get(LABEL_LINEAGE), env.get(LABEL_ROLE, "")
+
+
+def _wanted(handle: Handle) -> tuple[str, str, str]:
+    return handle["run"], handle["lineage"], handle["role"]
+
+
+def _handle(runtime: str, pid: int, created: float, run: str, lineage: str, role: str) -> Handle:
+    return {"runtime": runtime, "pid": pid, "created": created, "run": run, "lineage": lineage, "role": role}
 
 
 def _created(pid: int) -> float:
