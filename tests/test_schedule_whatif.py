@@ -156,7 +156,8 @@ def test_letters_order_ports_and_serves_make_no_record_stale(tmp_path: Path) -> 
         plan = made(recipes, recorded)
         assert not plan.changes and {c.action for c in plan.cells} == {"="}, name
     write(tmp_path, experiment("four", "two", "eight", more=", repeats: 2") + "serve: {chat: {stack: four, quad: a}}\n")
-    assert not made(recipes, recorded).changes
+    plan = made(recipes, recorded)
+    assert {c.action for c in plan.cells} == {"="} and {o.launch for o in plan.operations} == {"serve/chat"}
 
 
 def test_a_plan_file_keeps_placements_whole(tmp_path: Path) -> None:

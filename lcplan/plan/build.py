@@ -19,6 +19,7 @@ from lcplan.plan.place import machine_of
 from lcplan.plan.refuse import block, block_held, place_blocked, refuse
 from lcplan.plan.reserve import reserve
 from lcplan.plan.schedule import Schedule, schedule
+from lcplan.plan.serve import compare_serves, preempt, serve_launches, serve_operations
 from lcplan.plan.servers import servers
 from lcplan.recipe.load import Recipes
 
@@ -53,14 +54,15 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
     launches, cells = desired(recipes, wanted.runtime, problems)
     machine = machine_of(recipes.data["nodes"])
     unserved: list[Diagnostic] = []
-    serves = reserve(recipes, machine, unserved)
+    serves = reserve(recipes, machine, unserved, recorded.serves)
     refused = refuse(recipes, launches, machine)
     if wanted.what_if:
         problems += [replace(why, severity="warning") for why in unserved]
     else:
         problems += [*unserved, *(why for _, why in refused)]
+    served = serve_launches(recipes, wanted.runtime, serves)
     if wanted.lint is not None:
-        problems += wanted.lint(recipes, launches)
+        problems += wanted.lint(recipes, [*launches, *served.values()])
     if has_errors(problems):
         raise LcplanError(*(d for d in problems if d.severity == "error"))
     launches, cells, replaced = _narrow(launches, cells, wanted)
@@ -86,6 +88,8 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
         problems += crossing_warnings(recipes, launches, wanted.topologies)
     for launch in todo:
         launch.servers = servers(recipes, launch)
+    entries = compare_serves(served, recorded, wanted.runtime == "sim")
+    preempt(entries, todo)
     plan = Plan(
         lineage=recorded.lineage,
         serial=recorded.serial,
@@ -99,11 +103,12 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
                                            ("replace", wanted.replace), ("budget", [wanted.budget or ""])) if any(v)},
         launches=launches,
         cells=cells,
-        operations=operations(todo),
+        operations=serve_operations(entries, todo, operations(todo)),
         summary=_summary(launches, cells, todo, times) | _notes(wanted, serves, left, seconds, recorded),
         warnings=[d.as_json() for d in problems],
         policy=recipes.data["policy"],
         gates={name: e["gates"] for name, e in recipes.data["experiments"].items() if e.get("gates")},
+        serves=entries,
     )  # fmt: skip
     return plan, problems
 

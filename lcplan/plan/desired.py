@@ -70,6 +70,13 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
     return list(launches.values()), list(cells.values())
 
 
+def server_launch(recipes: Recipes, stack: str, variant: str | None, runtime: str | None) -> Launch:
+    """Return a launch of a stack variant without cells, as a serve entry starts it."""
+    made = _launch(recipes, Wish("", stack, variant, [], None, 1, False), 1, runtime, {}, set())
+    _block(made)
+    return made
+
+
 def _launch(
     recipes: Recipes, wish: Wish, repeat: int, runtime: str | None, launches: dict[tuple[str, int], Launch],
     taken: set[str],

@@ -10,11 +10,11 @@ from typing import Any
 
 from lcplan.base.canonical import dumps
 from lcplan.base.diagnostics import Source, fail
-from lcplan.plan.model import FINGERPRINT_VERSION, Cell, Launch, Operation, Placement, Plan, Server
+from lcplan.plan.model import FINGERPRINT_VERSION, Cell, Launch, Operation, Placement, Plan, Serve, Server
 
 FORMAT = 1
 _OUTSIDE = ("id", "commit", "dirty")
-_LINES = ("launches", "cells", "operations", "warnings")
+_LINES = ("launches", "cells", "operations", "serves", "warnings")
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -35,6 +35,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "warnings": plan.warnings,
         "launches": [_launch(one) for one in plan.launches],
         "cells": [_cell(one) for one in plan.cells],
+        "serves": [_serve(one) for one in plan.serves],
         "operations": [
             {"id": o.id, "op": o.op, "launch": o.launch, "after": list(o.after), **o.detail} for o in plan.operations
         ],
@@ -134,6 +135,38 @@ def _cell(one: Cell) -> dict[str, Any]:
     }
 
 
+def _serve(one: Serve) -> dict[str, Any]:
+    return {
+        "serve": one.name,
+        "action": one.action,
+        "reason": one.reason,
+        "drift": one.drift,
+        "recorded": one.recorded,
+        "held": one.held,
+        "place": one.place,
+        "preempted_by": list(one.preempted_by),
+        "launch": None if one.launch is None else _launch(one.launch),
+        "servers": [] if one.launch is None else [server._asdict() for server in one.launch.servers],
+    }
+
+
+def _read_serve(kept: dict[str, Any]) -> Serve:
+    launch = None
+    if kept["launch"] is not None:
+        launch = _read_launch(kept["launch"], [])
+        launch.servers = [Server(**one) for one in kept["servers"]]
+    fields = {key: value for key, value in kept.items() if key not in ("serve", "launch", "servers", "preempted_by")}
+    return Serve(kept["serve"], launch, preempted_by=tuple(kept["preempted_by"]), **fields)
+
+
+def _read_launch(kept: dict[str, Any], cells: list[Cell]) -> Launch:
+    fields = {k: v for k, v in kept.items() if k not in ("cells", "placement", "after")}
+    launch = Launch(**fields, after=tuple(kept["after"]), cells=cells)
+    if kept["placement"] is not None:
+        launch.placement = _placement(kept["placement"])
+    return launch
+
+
 def _placement(kept: dict[str, Any]) -> Placement:
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
     fields["roles"] = {role: _placement(one) for role, one in kept["roles"].items()}
@@ -161,11 +194,8 @@ def _plan(content: dict[str, Any]) -> Plan:
     commands = {o.launch: o.detail for o in operations if o.op == "launch"}
     launches = []
     for one in content["launches"]:
-        fields = {k: v for k, v in one.items() if k not in ("cells", "placement", "after")}
-        launch = Launch(**fields, after=tuple(one["after"]), cells=by_launch.get(one["id"], []))
+        launch = _read_launch(one, by_launch.get(one["id"], []))
         launch.servers = _servers(launch, commands.get(launch.id))
-        if one["placement"] is not None:
-            launch.placement = _placement(one["placement"])
         launches.append(launch)
     return Plan(
         lineage=content["lineage"],
@@ -184,6 +214,7 @@ def _plan(content: dict[str, Any]) -> Plan:
         warnings=content["warnings"],
         policy=content["policy"],
         gates=content["gates"],
+        serves=[_read_serve(one) for one in content["serves"]],
         commit=content.get("commit"),
         dirty=content.get("dirty"),
         fingerprint_version=content["fingerprint_version"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -158,7 +158,7 @@ class Snapshot:
     `fields` returns the behaviour of a run's launch and the definition of one of its cells, or None when the manifest
     can't be read; it is asked only when something changed. `durations` are the seconds that cells took, by fingerprint
     or `run/cell`; `loads` those from start to ready, by stack. `past` returns what earlier runs of a launch logged of
-    their pools.
+    their pools. `serves` are the servers that stay up, by entry, `drift` what was seen of them that is not as recorded.
     """
 
     lineage: str | None = None
@@ -168,10 +168,31 @@ class Snapshot:
     durations: Mapping[str, float] = field(default_factory=dict)
     loads: Mapping[str, float] = field(default_factory=dict)
     past: Callable[[Launch], Past | None] = lambda launch: None
+    serves: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drift: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Serve:
+    """A serve entry: what is to run (no launch when its entry is gone), and what becomes of what runs.
+
+    `recorded` is the server that the state tells of, `held` where it is, `place` where the entry is to be. `drift` says
+    what differs from the record although no recipe changed. `preempted_by` are the launches that it makes way for.
+    """
+
+    name: str
+    launch: Launch | None
+    action: Action
+    reason: str
+    drift: list[str] = field(default_factory=list)
+    recorded: str | None = None
+    held: dict[str, Any] | None = None
+    place: dict[str, Any] = field(default_factory=dict)
+    preempted_by: tuple[str, ...] = ()
 
 
 class Operation(NamedTuple):
-    """One step of an apply: its id, what it does, to which launch (or cell), after which steps, with what."""
+    """One step of an apply: its id, what it does, to which launch or `serve/<entry>`, after which steps, with what."""
 
     id: str
     op: str
@@ -200,6 +221,7 @@ class Plan:
     warnings: list[dict[str, Any]]
     policy: dict[str, Any]
     gates: dict[str, Any]
+    serves: list[Serve] = field(default_factory=list)
     commit: str | None = None
     dirty: bool | None = None
     fingerprint_version: int = FINGERPRINT_VERSION

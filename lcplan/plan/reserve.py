@@ -13,17 +13,20 @@ from lcplan.recipe.expand import resolve_stack
 from lcplan.recipe.load import Recipes
 
 
-def reserve(recipes: Recipes, machine: Machine, problems: list[Diagnostic]) -> dict[str, Placement]:
+def reserve(
+    recipes: Recipes, machine: Machine, problems: list[Diagnostic], recorded: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Placement]:
     """Return the placement of every serve entry and mark its GPUs and port in `machine` as held.
 
-    Pinned entries come first, then the others in declared order, where there is a choice on quads that no experiment is
-    pinned to. An entry without a place, or with a port that another one has, is an error at its line.
+    Pinned entries come first, then those that are `recorded` as running, then the others in declared order. Where there
+    is a choice an entry stays where it runs, and else keeps off quads that an experiment is pinned to. An entry without
+    a place, or with a port that another one has, is an error at its line.
     """
     entries: Mapping[str, Mapping[str, Any]] = recipes.data["serve"]
     pinned = {one.get("quad", "any") for one in recipes.data["experiments"].values()}
     made: dict[str, Placement] = {}
     owners: dict[tuple[str, int], str] = {}
-    for name in sorted(entries, key=lambda one: entries[one].get("quad", "any") == "any"):
+    for name in sorted(entries, key=lambda one: (entries[one].get("quad", "any") == "any", one not in recorded)):
         entry = entries[name]
         stack = resolve_stack(recipes.data, entry["stack"], entry.get("variant"))
         pin = entry.get("quad", "any")
@@ -34,7 +37,8 @@ def reserve(recipes: Recipes, machine: Machine, problems: list[Diagnostic]) -> d
         if not free:
             problems.append(_unplaced(recipes, name, machine, shape, stack["layout"]))
             continue
-        slot = min(free, key=lambda one: _wanted(one, pinned))
+        here = recorded[name]["place"] if name in recorded else {}
+        slot = min(free, key=lambda one: (not _is_at(machine, one, shape.gpus, here), *_wanted(one, pinned)))
         one = placement(machine, slot, shape.gpus, f"serve entry {name}: {stack['layout']} on quad "
                         f"{'+'.join(dict.fromkeys(part.quad.name for part in slot.parts))}")  # fmt: skip
         if entry.get("port"):
@@ -49,6 +53,11 @@ def reserve(recipes: Recipes, machine: Machine, problems: list[Diagnostic]) -> d
         machine.taken.setdefault(slot.node, set()).add(one.port)
         made[name] = one
     return {name: made[name] for name in entries if name in made}
+
+
+def _is_at(machine: Machine, slot: Slot, gpus: int, place: Mapping[str, Any]) -> bool:
+    """Whether a slot is where a server runs already."""
+    return bool(place) and (slot.node, list(placement(machine, slot, gpus, "").gpus)) == (place["node"], place["gpus"])
 
 
 def _wanted(slot: Slot, pinned: set[str]) -> tuple[bool, int]:
