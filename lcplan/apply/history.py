@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ _READ = 48
 _KEEP = 5
 """Runs whose pools are taken together."""
 
+_CACHED = 64
+
 
 class History:
     """The sealed runs of a state directory, real or simulated, as far as they were asked for."""
@@ -31,7 +34,7 @@ class History:
     def __init__(self, root: Path, simulated: bool, cells: Mapping[str, CellRecord]) -> None:
         self._root, self._simulated, self.cells = root, simulated, cells
         self._by_stack: dict[str, list[str]] | None = None
-        self._kept: dict[str, dict[str, Any] | None] = {}
+        self.predicate = lru_cache(_CACHED)(self._read)
         self.durations: Mapping[str, float] = Durations(self)
         self.loads: Mapping[str, float] = Loads(self)
 
@@ -70,14 +73,13 @@ class History:
             read = (body for run in some[:_READ] if (body := self.predicate(run)) is not None)
             yield from islice((body for body in read if bool(body["simulated"]) is self._simulated), _LOOK)
 
-    def predicate(self, run: str) -> dict[str, Any] | None:
+    def _read(self, run: str) -> dict[str, Any] | None:
         """Return what a run's manifest says, None when it can't be read."""
-        if run not in self._kept:
-            try:
-                self._kept[run] = manifest.read(self._root, run)["predicate"]
-            except LcplanError:
-                self._kept[run] = None
-        return self._kept[run]
+        try:
+            body: dict[str, Any] = manifest.read(self._root, run)["predicate"]
+        except LcplanError:
+            return None
+        return body
 
     def _sorted(self) -> dict[str, list[str]]:
         """Return the runs by stack, which their ids begin with, newest first."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lcplan.apply.history import History
-from lcplan.base.diagnostics import Diagnostic, LcplanError
+from lcplan.base.diagnostics import Diagnostic
 from lcplan.plan.model import Recorded, Snapshot
 from lcplan.record import state as states
 
@@ -17,26 +17,20 @@ def snapshot(root: Path, simulated: bool) -> tuple[Snapshot, list[Diagnostic]]:
     if state is None:
         return Snapshot(), found
     part = state.partition(simulated)
-
-    def fields(run: str, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        return _fields(root, run, cell)
-
     cells: Any = part.cells
     # CellRecord has the fields of Recorded in the same order, so that 100,000 cells need no copy.
     assert Recorded._fields == states.CellRecord._fields
     lineage = state.lineage if part.serial else None
     history = History(root, simulated, part.cells)
+
+    def fields(run: str, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        return _fields(history.predicate(run), cell)
+
     return Snapshot(lineage, part.serial, cells, fields, history.durations, history.loads, history.past), found
 
 
-def _fields(root: Path, run: str, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    from lcplan.record import manifest
-
-    try:
-        predicate = manifest.read(root, run)["predicate"]
-    except LcplanError:
-        return None
-    for one in predicate.get("cells", []):
+def _fields(predicate: dict[str, Any] | None, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    for one in (predicate or {}).get("cells", []):
         if one.get("cell") == cell:
-            return predicate.get("behaviour", {}), one.get("definition", {})
+            return (predicate or {}).get("behaviour", {}), one.get("definition", {})
     return None

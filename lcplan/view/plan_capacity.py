@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from lcplan.base.units import show_tokens
 from lcplan.plan.model import Cell, Plan
-from lcplan.view.runs import table
 
 _ROWS = 60
 _COLUMNS = ("launch", "length", "fits", "cap", "effective", "limit", "from", "users")
@@ -17,6 +16,8 @@ def plan_capacity_text(plan: Plan) -> str:
     rows = _rows(plan)
     if not rows:
         return ""
+    from lcplan.view.runs import table
+
     return "\n".join([_title(plan), table([_COLUMNS, *rows[:_ROWS]]), *_more(rows)])
 
 
