@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
+import tempfile
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,27 @@ from lcplan.runtime import docker_engine
 from lcplan.runtime.base import Container, Start
 from tests.docker import image
 
+LINEAGE = "lineage-of-tests"
+
+
+@contextmanager
+def engine() -> Iterator[None]:
+    """Have the engine with the simulator's image, and have it alone: containers and ports are one name space."""
+    require_engine()
+    with (Path(tempfile.gettempdir()) / "lcplan-docker-tests.lock").open("w") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        image.build()
+        yield
+
 
 def require_engine() -> None:
-    """Go on only with a Docker engine. In CI its absence is a failure, elsewhere a reason to skip."""
-    if docker_engine.answers(5.0):
-        return
-    reason = "no Docker engine answers; tests/docker/start_engine.sh starts one"
+    """Go on only with a Docker engine."""
+    if not docker_engine.answers(5.0):
+        not_here("no Docker engine answers; tests/docker/start_engine.sh starts one")
+
+
+def not_here(reason: str) -> None:
+    """Fail a test in CI, skip it elsewhere, for a reason that lies in the machine."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -41,9 +59,14 @@ def inspected(container: str) -> dict[str, Any]:
     return found
 
 
-def ours() -> list[str]:
-    """Return the names of all containers with lcplan's labels."""
-    return docker("ps", "--all", "--filter", "label=lcplan.run", "--format", "{{.Names}}").split()
+def ours(lineage: str = LINEAGE) -> list[str]:
+    """Return the names of a lineage's containers."""
+    return docker("ps", "--all", "--filter", f"label=lcplan.lineage={lineage}", "--format", "{{.Names}}").split()
+
+
+def lineage_of(folder: Path) -> str:
+    """Return the lineage of a campaign's state."""
+    return str(json.loads((folder / "state/state.json").read_text())["lineage"])
 
 
 def launch(folder: Path, run: str, port: int, **changes: Any) -> Start:
@@ -52,7 +75,7 @@ def launch(folder: Path, run: str, port: int, **changes: Any) -> Start:
     container = Container(changes.pop("image", image.TAG), options, changes.pop("numa", ()), "fingerprint")
     argv = ["vllm", "serve", "/models/tiny", "--port", str(port), "--served-model-name", run]
     folder.mkdir(parents=True, exist_ok=True)
-    start = Start(run, "lineage-of-tests", argv, {}, folder, container=container, port=port)
+    start = Start(run, LINEAGE, argv, {}, folder, container=container, port=port)
     return replace(start, **changes)
 
 

@@ -24,13 +24,12 @@ pytestmark = pytest.mark.docker
 GPU = "GPU-6d5b0f4e-0000-0000-0000-000000000001"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def runtime() -> Iterator[DockerRuntime]:
-    kit.require_engine()
-    image.build()
-    yield DockerRuntime()
-    for name in kit.ours():
-        kit.docker("rm", "--force", name)
+    with kit.engine():
+        yield DockerRuntime()
+        for name in kit.ours():
+            kit.docker("rm", "--force", name)
 
 
 def until(done: Callable[[], bool], limit_s: float = 20.0) -> None:
@@ -179,9 +178,9 @@ def test_what_a_killed_apply_leaves_is_found_and_its_log_completed(runtime: Dock
     later = DockerRuntime()
     until(lambda: "line 3" in start.log.read_text())
     start.log.write_text("line 1\n")  # all that a follower wrote before it was killed
-    assert [found.run for found in later.find("lineage-of-tests")] == ["left"]
+    assert [found.run for found in later.find(kit.LINEAGE)] == ["left"]
     assert later.find("another lineage") == []
-    later.stop({**later.find(None)[0].handle, "log": str(start.log)}, 1)
+    later.stop({**later.find(kit.LINEAGE)[0].handle, "log": str(start.log)}, 1)
     assert start.log.read_text() == "line 1\nline 2\nline 3\n"
     later.stop(handle, 1)  # a second time changes nothing
     assert kit.ours() == []
@@ -191,7 +190,8 @@ def test_a_container_without_our_label_is_never_found(runtime: DockerRuntime, tm
     name = "somebody-elses"
     kit.docker("run", "--detach", "--rm", "--name", name, "--label", "other=1", image.TAG, "sleep", "60")
     try:
-        assert runtime.find(None) == []
+        assert name not in [found.run for found in runtime.find(None)]
+        assert runtime.find(kit.LINEAGE) == []
     finally:
         kit.docker("rm", "--force", name)
 

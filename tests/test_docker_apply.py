@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,9 @@ LINES = 13
 
 
 @pytest.fixture(autouse=True)
-def engine() -> None:
-    kit.require_engine()
-    image.build()
+def engine() -> Iterator[None]:
+    with kit.engine():
+        yield
 
 
 @pytest.fixture
@@ -82,14 +83,9 @@ def manifests(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(p.read_text())["predicate"] for p in sorted(folder.glob("state/runs/*/manifest.json"))]
 
 
-def containers(folder: Path) -> list[str]:
-    lineage = json.loads((folder / "state/state.json").read_text())["lineage"]
-    return kit.docker("ps", "--all", "--quiet", "--filter", f"label=lcplan.lineage={lineage}").split()
-
-
 def consistent(folder: Path) -> None:
     """Nothing is left of an apply but its records."""
-    assert containers(folder) == []
+    assert kit.ours(kit.lineage_of(folder)) == []
     assert list((folder / "state/journal").iterdir()) == []
     assert list((folder / "state/staging").iterdir()) == []
     verified = lcplan("audit", "verify", cwd=folder)
@@ -125,6 +121,19 @@ def test_the_same_plan_applied_again_does_nothing(folder: Path) -> None:
     apply(folder)
     assert "0 cells measured, 3 were recorded" in apply(folder)
     assert len(runs(folder)) == 1
+
+
+def test_a_secret_is_written_nowhere(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_TEST", "hush-5271")
+    text = kit.in_containers(small(port)).replace("workloads: [w, g]", "workloads: [w]")
+    secret = "layout: tp1, env: {HF_TOKEN: {from_env: SECRET_OF_TEST}},"
+    folder = planned(tmp_path, text.replace("layout: tp1,", secret))
+    ran = lcplan("apply", "--yes", "--json", cwd=folder)
+    assert ran.code == 0, ran.out + ran.err
+    assert "hush-5271" not in ran.out + ran.err
+    for file in folder.rglob("*"):
+        assert not file.is_file() or b"hush-5271" not in file.read_bytes(), file
+    assert "-e HF_TOKEN" in next(folder.glob("state/runs/*/cmd.sh")).read_text()
 
 
 def test_a_rehearsal_before_does_not_count(folder: Path) -> None:
@@ -232,13 +241,14 @@ def test_orphans_of_a_killed_apply_are_found_and_removed(folder: Path) -> None:
     from lcplan.apply.events import quiet
 
     killed_apply(folder, 6)  # the container runs
-    (name,) = containers(folder)
-    (found,) = [one for one in orphans.orphans() if one.found.handle.get("id", "").startswith(name)]
+    (name,) = kit.ours(kit.lineage_of(folder))
+    (found,) = [one for one in orphans.orphans() if one.found.run == name]
     assert found.owner == "gone"
     other = start_other_machines_server()
     try:
         assert [one.owner for one in orphans.orphans() if one.found.run == "other"] == ["elsewhere"]
-        removed = orphans.remove(folder / "state", orphans.orphans(), False, quiet)
+        mine = [one for one in orphans.orphans() if one.found.run in ("other", found.found.run)]
+        removed = orphans.remove(folder / "state", mine, False, quiet)
         assert "other" not in [one.found.run for one in removed]
         assert kit.docker("ps", "--quiet", "--filter", "name=^other$")
     finally:

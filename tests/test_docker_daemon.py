@@ -71,19 +71,19 @@ class Engine:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    kit.require_engine()
     if shutil.which("dockerd") is None or os.getuid() != 0:
-        pytest.skip("only root can start another dockerd")
-    folder = Path(tempfile.mkdtemp(prefix="lcplan-engine-"))
-    made = Engine(folder)
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{made.socket}")
-    made.start()
-    try:
-        image.build()
-        yield made
-    finally:
-        made.end()
-        made.remove()
+        kit.not_here("only root can start another dockerd")
+    with kit.engine():
+        folder = Path(tempfile.mkdtemp(prefix="lcplan-engine-"))
+        made = Engine(folder)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{made.socket}")
+        made.start()
+        try:
+            image.build()
+            yield made
+        finally:
+            made.end()
+            made.remove()
 
 
 def until(done: Callable[[], bool], limit_s: float = 30.0) -> None:
@@ -112,7 +112,7 @@ def test_the_engine_is_restarted_while_a_cell_is_measured(
     rest, _ = process.communicate(timeout=120)
     assert process.returncode == 1, rest
     assert json.loads(rest.splitlines()[-1])["failed"]
-    assert kit.ours() == []
+    assert kit.ours(kit.lineage_of(tmp_path)) == []
     assert list((tmp_path / "state/staging").iterdir()) == []
     (log,) = tmp_path.glob("state/runs/*/server.log")
     assert "lcplan simulator" in log.read_text()
@@ -132,7 +132,7 @@ def test_an_apply_killed_without_its_engine_waits_for_the_engine(engine: Engine,
     assert list((tmp_path / "state/staging").iterdir()) != []
     engine.start()
     assert waiting.wait(60) == 0
-    assert kit.ours() == []
+    assert kit.ours(kit.lineage_of(tmp_path)) == []
     assert list((tmp_path / "state/staging").iterdir()) == []
 
 
@@ -174,14 +174,14 @@ sys.exit(subprocess.run(command).returncode)
 
 
 @pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kit.require_engine()
-    image.build()
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     program = tmp_path / "bin" / "ssh"
     program.parent.mkdir()
     program.write_text(FAKE_SSH)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with kit.engine():
+        yield
 
 
 def test_an_engine_behind_ssh(ssh: None, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_an_engine_behind_ssh(ssh: None, tmp_path: Path, port: int, monkeypatch:
     ran = lcplan("apply", "--yes", cwd=tmp_path)
     assert ran.code == 0, ran.out + ran.err
     monkeypatch.delenv("DOCKER_HOST")
-    assert kit.ours() == []
+    assert kit.ours(kit.lineage_of(tmp_path)) == []
 
 
 def test_a_host_that_ssh_does_not_reach(ssh: None, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:

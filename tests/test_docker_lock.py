@@ -17,8 +17,7 @@ from tests.kit import campaign, lcplan, small
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    kit.require_engine()
-    with serving() as registry:
+    with kit.engine(), serving() as registry:
         yield registry
         for line in kit.docker("images", "--digests", "--format", "{{.ID}}", registry.name).split():
             kit.docker("rmi", "--force", line, check=False)
@@ -58,6 +57,11 @@ def test_lock_plan_move_lock_again(registry: Registry, tmp_path: Path, port: int
     plan = json.loads((tmp_path / "plans/plan.json").read_text())
     assert plan["cells"][0]["fingerprint"] != unpinned["cells"][0]["fingerprint"]
     assert f"{tag}@{old}" in (tmp_path / "plans/plan.json").read_text()
+
+    assert lcplan("apply", "--yes", cwd=tmp_path).code == 0
+    (made,) = tmp_path.glob("state/runs/*/manifest.json")
+    assert json.loads(made.read_text())["predicate"]["image"]["digest"] == old
+    assert f"{tag}@{old}" in made.with_name("cmd.sh").read_text()
 
     new = registry.push("v0.31.0", "two")
     moved = lcplan("plan", "recipes", cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
 import subprocess
@@ -22,9 +23,16 @@ ENVIRONMENT = {
 
 
 def build(tag: str = TAG, note: str = "") -> str:
-    """Make the image and return its id; a different `note` makes a different image."""
-    command = ["docker", "import", *(f"--change=ENV {k}={v}" for k, v in ENVIRONMENT.items()), "-", tag]
-    made = subprocess.run(command, input=root_tar(note), capture_output=True, check=True)
+    """Make the image, unless the engine has it, and return its id; a different `note` makes a different image."""
+    root = root_tar(note)
+    content = hashlib.sha256(root + repr(ENVIRONMENT).encode()).hexdigest()
+    known = subprocess.run(["docker", "inspect", "--format", "{{.Config.Labels.content}} {{.Id}}", tag],
+                           capture_output=True, text=True, check=False).stdout.split()  # fmt: skip
+    if known[:1] == [content]:
+        return known[1]
+    changes = [*(f"ENV {k}={v}" for k, v in ENVIRONMENT.items()), f"LABEL content={content}"]
+    command = ["docker", "import", *(f"--change={one}" for one in changes), "-", tag]
+    made = subprocess.run(command, input=root, capture_output=True, check=True)
     return made.stdout.decode().strip()
 
 
