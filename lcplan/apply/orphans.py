@@ -89,4 +89,4 @@ def _owner(found: Found) -> Owner:
 def _with_log(found: Found) -> dict[str, Any]:
     """Return the handle with the place of its log, where the folder of the run is still being written."""
     staging = Path(found.state.partition(":")[2]) / "staging" / found.run
-    return {**found.handle, "log": str(staging / "server.log")} if found.state and staging.is_dir() else found.handle
+    return {**found.handle, "log": str(staging / found.log)} if found.state and staging.is_dir() else found.handle
