@@ -168,8 +168,8 @@ def test_detailed_exit_code(folder: Path) -> None:
 FAULTS = {
     "never_ready": ({"fault": "never_ready"}, "not ready"),
     "die_at_start": ({"fault": "die_at_start"}, "ended"),
-    "die_while_serving": ({"fault": "die_while_serving", "after_requests": 3}, "died"),
-    "wrong_token_counts": ({"fault": "wrong_token_counts", "off": 5}, ""),
+    "die_while_serving": ({"fault": "die_while_serving", "requests": 6}, "died"),
+    "wrong_token_counts": ({"fault": "wrong_token_counts", "by": 5}, ""),
     "cached": ({"fault": "cached"}, ""),
 }
 

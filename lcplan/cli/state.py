@@ -6,13 +6,15 @@ import typer
 
 from lcplan.cli.options import DEFAULT_STATE, AsJson, State, Wait
 from lcplan.cli.output import show, show_errors, show_json
+from lcplan.cli.state_orphans import show_orphans
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `state show` and `state rebuild`."""
+    """Add the commands `state show`, `state rebuild` and `state orphans`."""
     group = typer.Typer(help="The state of the campaign.", no_args_is_help=True)
     group.command("show", help="Show lineage, serials, counts and serve entries.")(_show)
     group.command("rebuild", help="Tell the state again from manifests and ledger, and write it.")(_rebuild)
+    group.command("orphans", help="List labelled servers without a live owner; --remove ends them.")(show_orphans)
     app.add_typer(group, name="state")
 
 
