@@ -5,13 +5,17 @@ from __future__ import annotations
 import typer
 
 from lcplan import __version__
-from lcplan.cli.output import show
+from lcplan.cli.options import AsJson
+from lcplan.cli.output import show, show_json
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
-    def version() -> None:
+    def version(as_json: AsJson = False) -> None:
         """Print the version."""
-        show(f"lcplan {__version__}")
+        if as_json:
+            show_json({"version": __version__})
+        else:
+            show(f"lcplan {__version__}")

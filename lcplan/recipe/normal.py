@@ -238,7 +238,7 @@ def _secrets(data: dict[str, Any], tree: Tree, problems: list[Diagnostic]) -> No
     for path, holder in _holders(data):
         for name, value in (holder.get("env") or {}).items():
             literal = isinstance(value, str) and value and not value.replace(".", "", 1).isdigit()
-            if literal and value.lower() not in ("true", "false") and name.rsplit("_", 1)[-1] in _SECRET_WORDS:
+            if literal and value.lower() not in ("true", "false") and name.rsplit("_", 1)[-1].upper() in _SECRET_WORDS:
                 hint = f"write {name}: {{from_env: {name}}}; the value is read when the server starts"
                 place = tree.place((*path, "env", name))
                 problems.append(error("literal-secret", f"'{name}' looks like a secret written out", hint, place))
