@@ -14,6 +14,7 @@ from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_e
 from lcplan.plan import file
 from lcplan.plan.build import Wanted, build
 from lcplan.plan.model import Launch, Plan, Snapshot
+from lcplan.plan.policy import violations
 from lcplan.plan.stale import staleness
 from lcplan.recipe.load import Recipes, load
 from lcplan.record import state as states
@@ -76,6 +77,7 @@ def load_plan(path: Path, root: Path, variables: Mapping[str, str]) -> Ready:
     simulated = plan.runtime == "sim"
     applied = state.partition(simulated).plans if state else []
     found = staleness(plan, plan_id, str(path), recipes, state.lineage if state else None, applied)
+    found += violations(plan, lambda key: recipes.place("policy", key))
     if has_errors(found):
         raise LcplanError(*found)
     return Ready(plan, plan_id, recipes, state.lineage if state else None, str(path))

@@ -66,6 +66,7 @@ def register(app: typer.Typer) -> None:
         """Plan recipes: expand, place, schedule, compare with what is recorded. `plan diff A B` compares two plans."""
         from lcplan.apply.prepare import make_plan
         from lcplan.plan import file
+        from lcplan.plan.policy import violations
 
         if node is not None and tables:
             raise typer.BadParameter("give --node or --from, not both")
@@ -97,7 +98,9 @@ def register(app: typer.Typer) -> None:
             show(plan_markdown(made, name) if form is Format.MD else plan_text(made, name))
             if where is not None:
                 show_where(where, form)
-        return 2 if detailed_exitcode and made.changes else 0
+        broken = violations(made)
+        show_errors(broken)
+        return 1 if broken else 2 if detailed_exitcode and made.changes else 0
 
 
 def show_where(where: Path, form: Format) -> None:

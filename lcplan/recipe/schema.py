@@ -329,11 +329,16 @@ class Serve(Part):
 
 
 class Policy(Part):
-    """Rules that hold for the whole campaign."""
+    """Rules that hold for the whole campaign: what may be published, and what a plan may not do.
+
+    `gpu_hours` is the most that one plan may take, `max_stale_cells` how many recorded cells it may measure again.
+    """
 
     gates: Literal["required", "optional"] = "optional"
     moving_tags: Literal["warn", "deny"] = "warn"
-    gpu_hours: float | None = None
+    gpu_hours: Annotated[float, Field(ge=0)] | None = None
+    relaunch_published: Literal["allow", "deny"] | None = None
+    max_stale_cells: Annotated[int, Field(ge=0, strict=True)] | None = None
 
 
 class Variable(Part):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lcplan.base.units import show_seconds, show_tokens
 from lcplan.plan.model import Cell, Launch, Plan
+from lcplan.plan.policy import violations
 from lcplan.view.plan_capacity import capacity_mark, plan_capacity_markdown, plan_capacity_text
 from lcplan.view.schedule import schedule_markdown, schedule_text
 
@@ -90,7 +91,9 @@ def _headline(plan: Plan, plan_id: str) -> list[str]:
 def _notes(plan: Plan) -> list[str]:
     """Return what must be known of a plan beside its numbers: another machine, serve entries, what is left out."""
     s = plan.summary
-    lines = [f"what-if: for {s['what_if']}; apply refuses it, nothing counts as recorded"] if s.get("what_if") else []
+    lines = [f"apply refuses this plan: {broken.message}" for broken in violations(plan)]
+    if s.get("what_if"):
+        lines.append(f"what-if: for {s['what_if']}; apply refuses it, nothing counts as recorded")
     evicted = {entry: one.id for one in plan.launches if one.placement for entry in one.placement.evicts}
     for name, kept in s.get("serves", {}).items():
         where = (
