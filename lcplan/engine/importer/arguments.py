@@ -60,7 +60,8 @@ _SPELLINGS = {
     "vllm": {"-ep": "enable-expert-parallel", "--pp": "pipeline-parallel-size", "--dp": "data-parallel-size"},
     "sglang": {"--pp": "pp-size", "--tp": "tp-size", "--dp": "dp-size", "--pipeline-parallel-size": "pp-size"},
 }
-LONGEST = 10_000
+# A launch has a few hundred words at most.
+LONGEST = 4_000
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)([eE][-+]?\d+)?")
 _GLUED = re.compile(r"(?<=[^\s=-])(--[a-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)(?=--|[=.]|$)")
 _GLUED_VALUE = re.compile(r"(--[A-Za-z][A-Za-z_-]*[a-z])(\d[\w.]*)")

@@ -19,8 +19,12 @@ _TRIM = re.compile(r"(##?|%%?)(.*)", re.DOTALL)
 _SWAP = re.compile(r"(//?)((?:\\.|[^/])+)/?(.*)", re.DOTALL)
 _PIECES = re.compile(r"(?:\$\(\([^()]*(?:\([^()]*\)[^()]*)*\)\)|\$\([^()]*\)|\$\{[^{}]*\}|\{\{[^{}]*\}\}|`[^`]*`|\S)+")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_UP_TO_EXPANSION = re.compile(r"[^$`]+|.", re.DOTALL)
 # Values longer than this are no launch; without a limit `A=$A$A` would grow without end.
 LONGEST = 1 << 15
+MOST_NAMES = 200
+_MOST_WORDS = 10_000
+_MOST_TEXT = 1 << 18
 _DEPTH = 8
 _MANY = ("$@", "${@}")
 
@@ -67,8 +71,9 @@ def expand(word: RawWord, variables: Variables) -> list[Word]:
                 names += value.names if piece else ()
             text += piece
             begun = begun or part.quoted or bool(piece)
-        if len(text) > LONGEST:
+        if len(text) > LONGEST or len(done) > _MOST_WORDS or len(names) > MOST_NAMES:
             text = text[:LONGEST]
+            break
     close()
     return done
 
@@ -94,8 +99,10 @@ def value_of(word: RawWord, variables: Variables) -> Value:
         text += value.text
         names += value.names
         defaulted = defaulted or value.defaulted
+        if len(text) > LONGEST or len(names) > MOST_NAMES:
+            break
     if len(text) > LONGEST:
-        return Value("".join(part.text for part in word.parts)[:LONGEST], tuple(names))
+        return Value("".join(part.text for part in word.parts)[:LONGEST], tuple(dict.fromkeys(names)))
     return Value(text, tuple(dict.fromkeys(names)), defaulted)
 
 
@@ -103,7 +110,7 @@ def interpolate(text: str, variables: Variables, depth: int = 0, *, commands: bo
     """Return a text with its `$A` and `${A:-b}` replaced. Without `commands`, `$$` is a dollar, `$(...)` plain text."""
     if "$" not in text and "`" not in text:
         return Value(text)
-    out, names, defaulted, at = [], [], False, 0  # type: list[str], list[str], bool, int
+    out, names, defaulted, at, size = [], [], False, 0, 0  # type: list[str], list[str], bool, int, int
     while at < len(text):
         char = text[at]
         end = -1
@@ -117,7 +124,7 @@ def interpolate(text: str, variables: Variables, depth: int = 0, *, commands: bo
             )
             end = -1 if plain_text else closing(text, at)
         if end < 0:
-            found = re.compile(r"[^$`]+|.", re.DOTALL).match(text, at)
+            found = _UP_TO_EXPANSION.match(text, at)
             assert found is not None
             out.append(found[0])
             at = found.end()
@@ -129,6 +136,9 @@ def interpolate(text: str, variables: Variables, depth: int = 0, *, commands: bo
         names += value.names
         defaulted = defaulted or value.defaulted
         at = end
+        size += len(value.text)
+        if size > LONGEST or len(names) > MOST_NAMES:
+            break
     return Value("".join(out)[:LONGEST], tuple(dict.fromkeys(names)), defaulted)
 
 
@@ -261,5 +271,13 @@ def _number(node: ast.expr) -> int:
 
 
 def words_of(parts: list[RawWord], variables: Variables) -> list[Word]:
-    """Return all words of a command after expansion."""
-    return [word for raw in parts for word in expand(raw, variables)]
+    """Return all words of a command after expansion; no more than make sense."""
+    done: list[Word] = []
+    size = 0
+    for raw in parts:
+        words = expand(raw, variables)
+        done += words
+        size += sum(map(len, words))
+        if size > _MOST_TEXT or len(done) > 4 * _MOST_WORDS:
+            break
+    return done

@@ -51,6 +51,9 @@ Code = Literal[
     "numactl-prefix",
     "unreadable-yaml",
     "text-too-large",
+    "read-in-part",
+    "yaml-read-in-part",
+    "included-file-not-read",
 ]
 
 # severity, sentence with {0} for the object, hint
@@ -121,7 +124,18 @@ _TABLE: dict[Code, tuple[Severity, str, str]] = {
     "commented-out-command-ignored": ("note", "commented-out commands or flags are ignored", ""),
     "numactl-prefix": ("note", "numactl binds the process; in a recipe the quad does that", ""),
     "unreadable-yaml": ("error", "the text looks like YAML but is not: {0}", ""),
-    "text-too-large": ("error", "the text is larger than {0}", ""),
+    "text-too-large": ("error", "the text is larger than {0}", "give the part that starts the server"),
+    "read-in-part": (
+        "warning",
+        "the text is very long: what follows line {0} is not read",
+        "give the part that starts the server",
+    ),
+    "yaml-read-in-part": (
+        "warning",
+        "of long YAML only {0} that name an engine are read",
+        "give the part that starts the server",
+    ),
+    "included-file-not-read": ("warning", "the file {0}, which a service extends, is not read", "add what it says"),
 }
 # Codes whose JSON name carries the object they are about.
 _WITH_OBJECT: frozenset[Code] = frozenset(
@@ -132,6 +146,7 @@ _WITH_OBJECT: frozenset[Code] = frozenset(
         "shell-loop",
         "unresolved-variable-may-hold-flags",
         "env-file-not-read",
+        "included-file-not-read",
     )
 )
 

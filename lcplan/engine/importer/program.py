@@ -10,6 +10,7 @@ from typing import Any
 from lcplan.engine.importer.expand import Variables
 from lcplan.engine.importer.findings import Finding
 from lcplan.engine.importer.script import Command, read_script
+from lcplan.engine.importer.shell import Budget
 from lcplan.engine.importer.words import Value, Word
 
 _MODULES = {
@@ -91,7 +92,9 @@ _NUMACTL = {
     "localalloc": "localalloc",
     "l": "localalloc",
 }
-_ENV = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ENV = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)", re.DOTALL)
+# The word behind these is a variable, even if its value reads like a command.
+_ENV_FLAGS = (["-e"], ["--env"])
 _HINT = re.compile(r"vllm|sglang", re.IGNORECASE)
 _NESTING = 4
 
@@ -113,19 +116,24 @@ class Program:
     begin: int = 0
 
 
-def find_program(words: Sequence[Word], variables: Variables | None = None, depth: int = 0) -> Program | None:
+def find_program(
+    words: Sequence[Word], variables: Variables | None = None, depth: int = 0, budget: Budget | None = None
+) -> Program | None:
     """Return the server that some words start, or None. `variables` are known inside shells that the words start."""
     if not words or words[0].rpartition("/")[2] in _TALKERS or depth > _NESTING:
+        return None
+    together = " ".join(words)
+    if not _HINT.search(together) and "$" not in together:
         return None
     for at, word in enumerate(words):
         name = word.rpartition("/")[2]
         if name in _SHELLS and (script := _script_of(words, at)):
-            program = _in_script(script, variables or {}, depth)
+            program = _in_script(script, variables or {}, depth, budget)
             if program:
                 program.options.setdefault("shell_wrapper", f"{name} -c")
             return program and _prefixed(program, words, at)
-        if " " in word and _HINT.search(word) and not word.startswith("-") and not _ENV.fullmatch(word):
-            program = _in_script(word, variables or {}, depth)
+        if " " in word and _HINT.search(word) and not word.startswith("-") and words[at - 1 : at] not in _ENV_FLAGS:
+            program = _in_script(word, variables or {}, depth, budget)
             if program:
                 if name not in ("ssh", "tmux", "screen", "eval", "su"):
                     program.findings.append(Finding("argument-contains-space", word[:60], word.line))
@@ -181,13 +189,13 @@ def _script_of(words: Sequence[Word], at: int) -> Word | None:
     return None
 
 
-def _in_script(text: str, variables: Variables, depth: int) -> Program | None:
+def _in_script(text: str, variables: Variables, depth: int, budget: Budget | None) -> Program | None:
     if depth >= _NESTING:
         return None
-    script = read_script(text, dict(variables))
+    script = read_script(text, variables, budget)
     others = False
     for command in script.commands:
-        program = program_of(command, script.variables, depth + 1)
+        program = program_of(command, script.variables, depth + 1, budget)
         if program is None:
             others = others or (bool(command.words) and command.words[0] not in _NEUTRAL)
             continue
@@ -199,9 +207,11 @@ def _in_script(text: str, variables: Variables, depth: int) -> Program | None:
     return None
 
 
-def program_of(command: Command, variables: Variables, depth: int = 0) -> Program | None:
+def program_of(
+    command: Command, variables: Variables, depth: int = 0, budget: Budget | None = None
+) -> Program | None:
     """Return the server that a command of a script starts, with the environment the script gives it, or None."""
-    program = find_program(command.words, variables, depth)
+    program = find_program(command.words, variables, depth, budget)
     if program is None:
         return None
     for name, value in command.exported.items():

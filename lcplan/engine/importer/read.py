@@ -16,10 +16,11 @@ from lcplan.engine.importer.paste import clean
 from lcplan.engine.importer.program import Program, find_program, program_of, shell_wrapper
 from lcplan.engine.importer.result import imported
 from lcplan.engine.importer.script import Command, Script, read_script
+from lcplan.engine.importer.shell import Budget
 from lcplan.engine.importer.words import Value, Word
 from lcplan.engine.importer.yaml_text import looks_like_yaml, read_yaml
 
-LIMIT = 1 << 18
+LIMIT = 1 << 24
 # More launches than this in one text are not counted.
 _ENOUGH = 100
 _RELEVANT = re.compile(
@@ -51,14 +52,17 @@ class Launch:
 def read(text: str) -> Imported:
     """Return what a text says: the first server that it starts. A text that starts none gives `engine` None."""
     if len(text) > LIMIT:
-        return imported(None, None, [Finding("text-too-large", f"{LIMIT >> 10} KiB")])
+        return imported(None, None, [Finding("text-too-large", f"{LIMIT >> 20} MiB")])
     if not _RELEVANT.search(text):
         return imported(None, None, [])
     pasted = clean(text)
     best: Launch | None = None
     findings = list(pasted.findings)
+    budget = Budget()
     for section in pasted.sections:
-        launches, odd = _launches(section)
+        if budget.left <= 0:
+            break
+        launches, odd = _launches(section, budget)
         findings += odd
         serving = [launch for launch in launches if launch.program]
         if serving:
@@ -80,23 +84,23 @@ def read_container(box: Container) -> Imported:
     return imported(box, program, findings, program.engine if program else _image_engine(box))
 
 
-def _launches(text: str) -> tuple[list[Launch], list[Finding]]:
+def _launches(text: str, budget: Budget) -> tuple[list[Launch], list[Finding]]:
     if looks_like_yaml(text):
-        launches, findings = _yaml_launches(text)
+        launches, findings = _yaml_launches(text, budget)
         if launches or not re.search(r"^[ \t]*(?:sudo\s|vllm\s|docker\s|python)|<<", text, re.MULTILINE):
             return launches, findings
-    script = read_script(text)
-    launches = _script_launches(script)
+    script = read_script(text, budget=budget)
+    launches = _script_launches(script, budget)
     if not any(launch.program for launch in launches):
         for body in [body for command in script.commands for body, _ in command.documents]:
-            inner, findings = _launches(body) if "<<" not in body else ([], [])
+            inner, findings = _launches(body, budget) if "<<" not in body else ([], [])
             if any(launch.program for launch in inner):
                 return inner, [*script.findings, *findings]
     findings = list(script.findings)
     return launches or _trimmed(script), [*findings, *_commented(script.comments), *_orphans(script)]
 
 
-def _yaml_launches(text: str) -> tuple[list[Launch], list[Finding]]:
+def _yaml_launches(text: str, budget: Budget) -> tuple[list[Launch], list[Finding]]:
     data = read_yaml(text)
     boxes: list[Container] = []
     for document in data.documents:
@@ -106,12 +110,12 @@ def _yaml_launches(text: str) -> tuple[list[Launch], list[Finding]]:
             boxes += [kubernetes.read_container(entry, pod) for entry, pod in kubernetes.containers(document)]
     out = []
     for box in boxes:
-        program, findings = container_program(box)
+        program, findings = container_program(box, budget)
         out.append(Launch(box, program, box.line, findings))
     return out, [*data.findings, *_commented(data.comments)]
 
 
-def _script_launches(script: Script) -> list[Launch]:
+def _script_launches(script: Script, budget: Budget) -> list[Launch]:
     out: list[Launch] = []
     host: Launch | None = None
     for command in script.commands:
@@ -125,7 +129,7 @@ def _script_launches(script: Script) -> list[Launch]:
             else docker.read_run_cluster(words) or _headless(script, command)
         )
         if box is not None:
-            program, findings = container_program(box)
+            program, findings = container_program(box, budget)
             if command.loop is not None:
                 findings.append(_loop(command))
             launch = Launch(box, program, command.line, findings)
@@ -133,7 +137,7 @@ def _script_launches(script: Script) -> list[Launch]:
             if program is None and (_image_engine(box) or host is None):
                 host = launch
             continue
-        program = program_of(command, script.variables)
+        program = program_of(command, script.variables, budget=budget)
         if program is None:
             continue
         if host is not None and host.program is None and _image_engine(host.box):
@@ -189,11 +193,11 @@ def _trimmed(script: Script) -> list[Launch]:
     return [Launch(Container("args", line=first.line), program, first.line, partial)]
 
 
-def container_program(box: Container) -> tuple[Program | None, list[Finding]]:
+def container_program(box: Container, budget: Budget | None = None) -> tuple[Program | None, list[Finding]]:
     """Return the server in a container: named by its words, else by its image, else by its flags."""
     findings: list[Finding] = []
     variables: Variables = {name: Value(text) for name, text in box.env.items() if text is not None}
-    program = find_program(box.argv, variables)
+    program = find_program(box.argv, variables, budget=budget)
     if program is None and (shell := shell_wrapper(box.argv)):
         box.options.setdefault("shell_wrapper", shell)
     name = split_image(box.image).name if box.image else ""

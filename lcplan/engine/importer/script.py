@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from lcplan.engine.importer.expand import LONGEST, Variables, value_of, words_of
+from lcplan.engine.importer.expand import LONGEST, MOST_NAMES, Variables, value_of, words_of
 from lcplan.engine.importer.findings import Finding
-from lcplan.engine.importer.shell import RawWord, Statement, lex
+from lcplan.engine.importer.shell import Budget, RawWord, Statement, lex
 from lcplan.engine.importer.words import Value, Word
 
+# Characters that all commands of a script may have after expansion: more than any text of launches needs.
+EXPANSIONS = 1 << 21
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARE = {"export", "declare", "typeset", "local", "readonly"}
 # Keywords that may stand before a command on the same line.
@@ -47,12 +49,19 @@ class Script:
     findings: list[Finding]
 
 
-def read_script(text: str, variables: Variables | None = None) -> Script:
-    """Return the commands of a shell text; `variables` are those known before it begins."""
-    lexed = lex(text)
-    reader = _Reader(dict(variables or {}), list(lexed.findings))
+def read_script(text: str, variables: Variables | None = None, budget: Budget | None = None) -> Script:
+    """Return the commands of a shell text; `variables` are those known before it begins. Lists are not inherited."""
+    budget = budget or Budget()
+    lexed = lex(text, budget=budget)
+    known: Variables = {name: value for name, value in (variables or {}).items() if isinstance(value, Value)}
+    reader = _Reader(known, list(lexed.findings))
+    left = EXPANSIONS
     for statement in lexed.statements:
         reader.statement(statement)
+        left -= reader.expanded
+        if left < 0:
+            reader.findings.append(Finding("read-in-part", str(statement.line), statement.line))
+            break
     return Script(reader.commands, lexed.comments, reader.variables, reader.findings)
 
 
@@ -64,8 +73,16 @@ class _Reader:
         self.exported: dict[str, None] = {}
         self.loops: list[int] = []
         self.conditions = 0
+        self.expanded = 0
+
+    def words(self, raw: list[RawWord]) -> list[Word]:
+        """The words after expansion. What that cost, in characters, stands in `expanded`."""
+        found = words_of(raw, self.variables)
+        self.expanded += sum(map(len, found)) + 8 * len(found)
+        return found
 
     def statement(self, statement: Statement) -> None:
+        self.expanded = 0
         words = statement.words
         while words and words[0].literal in _LEADING:
             if words[0].literal in ("if", "while", "until", "elif"):
@@ -115,11 +132,11 @@ class _Reader:
                 return
         env = {} if declares else {name: self.value(name, plus, word) for name, plus, word in assignments}
         if rest and rest[0].literal == ":":
-            words_of(rest, self.variables)
+            self.words(rest)
             return
         self.commands.append(
             Command(
-                words_of(rest, self.variables),
+                self.words(rest),
                 statement.line,
                 env,
                 {name: known for name in self.exported if isinstance(known := self.variables.get(name), Value)},
@@ -151,19 +168,23 @@ class _Reader:
                 if name in self.variables:
                     continue
             if word.array is not None:
-                items = words_of(word.array, self.variables)
+                items = self.words(word.array)
                 before = self.variables.get(name)
-                self.variables[name] = [*(before if plus and isinstance(before, list) else []), *items]
+                if plus and isinstance(before, list):
+                    before += items
+                else:
+                    self.variables[name] = items
             else:
                 self.variables[name] = self.value(name, plus, word)
 
     def value(self, name: str, plus: str, word: RawWord) -> Value:
         if word.array is not None:
-            return Value(" ".join(words_of(word.array, self.variables)))
+            return Value(" ".join(self.words(word.array))[:LONGEST])
         value = value_of(_without_name(word), self.variables)
         before = self.variables.get(name)
+        self.expanded += len(value.text)
         if plus and isinstance(before, Value):
-            names = tuple(dict.fromkeys(before.names + value.names))
+            names = tuple(dict.fromkeys(before.names + value.names))[:MOST_NAMES]
             return Value((before.text + value.text)[:LONGEST], names, before.defaulted or value.defaulted)
         return value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lcplan.engine.importer.findings import Finding
 
@@ -33,21 +34,33 @@ _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _PARENS = re.compile(r"\\.|'[^']*'|[()]", re.DOTALL)
 _TICK = re.compile(r"\\.|`", re.DOTALL)
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
-# A line of ordinary words: no quoting, no operator, no assignment. Only its first word is kept, unless it may matter.
+_KEYWORDS = (
+    "for|select|case|esac|if|then|elif|else|fi|while|until|do|done|time|in|function|export|declare|typeset|local|"
+    "readonly|unset|eval"
+)
+_MATTERS = "vllm|sglang|docker|podman|nerdctl|run_cluster|serve|sgl"
+# Lines of ordinary words that can hold no launch: no quoting, no operator, no assignment.
 _DULL = re.compile(
-    r"[ \t]*([A-Za-z_./][^\s'\"$`\\<>(){};&|#=]*)((?:[ \t]+[^\s'\"$`\\<>(){};&|#=-][^\s'\"$`\\<>(){};&|#=]*)*)[ \t]*\n"
+    rf"""(?:[ \t]*+(?!(?:{_KEYWORDS})\b)(?![^\n]*(?:{_MATTERS}))[A-Za-z_./][^\s'"$`\\<>()\{{}};&|#=]*+"""
+    rf"""(?:[ \t]++[^\s'"$`\\<>()\{{}};&|\#]++)*+[ \t]*+\n)++""",
+    re.IGNORECASE,
 )
-_MATTERS = re.compile(r"vllm|sglang|docker|podman|nerdctl|run_cluster|serve|sgl", re.IGNORECASE)
-_KEYWORDS = re.compile(
-    r"for|select|case|esac|if|then|elif|else|fi|while|until|do|done|time|in|function|export|declare|typeset|local|readonly|unset|eval"
-)
+# So many of them are kept, by their first words.
+_DULL_KEPT = 8
+# Words without quotes, expansions, operators and braces, as most are: read many at once.
+_PLAIN_WORDS = re.compile(r"(?:[^\s\\'\"$`#;&|<>(){]++(?=[ \t\n]|\Z)[ \t]*+)++")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
+# An expansion that is longer is ordinary text.
+_REACH = 1 << 16
 # An opening quote or bracket that is never closed is ordinary text; looking for its end is given up after so many.
 _PATIENCE = 4
+# Reading one piece costs up to 10 microseconds and most texts need no more, so a text of any size costs 0.2 s at most.
+_PIECES_READ = 20_000
+# Plain words cost less than other pieces.
+_CHEAP = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A piece of a raw word: literal text, or an expansion (`$A`, `${A:-b}`, `$(pwd)`) as written."""
 
     text: str
@@ -67,7 +80,9 @@ class RawWord:
     @property
     def literal(self) -> str | None:
         """The text, when the word is made of unquoted literal text alone."""
-        return self.parts[0].text if len(self.parts) == 1 and self.parts[0] == Part(self.parts[0].text) else None
+        if len(self.parts) != 1 or self.parts[0].quoted or self.parts[0].expansion:
+            return None
+        return self.parts[0].text
 
 
 @dataclass(slots=True)
@@ -91,17 +106,28 @@ class Lexed:
     findings: list[Finding]
 
 
-def lex(text: str, *, script: bool = True) -> Lexed:
-    """Return the statements of a shell text. Without `script`, newlines are blanks and `#`, `;`, `&` ordinary text."""
-    lexer = _Lexer(text, script)
+@dataclass(slots=True)
+class Budget:
+    """How much work may still be done for one text, in pieces of shell."""
+
+    left: float = _PIECES_READ
+
+
+def lex(text: str, *, script: bool = True, budget: Budget | None = None) -> Lexed:
+    """Return the statements of a shell text. Without `script`, newlines are blanks and `#`, `;`, `&` ordinary text.
+
+    When the budget is spent the rest is not read, and a finding says so.
+    """
+    lexer = _Lexer(text, script, budget or Budget())
     lexer.run()
     return Lexed(lexer.statements, lexer.comments, lexer.findings)
 
 
 class _Lexer:
-    def __init__(self, text: str, script: bool) -> None:
+    def __init__(self, text: str, script: bool, budget: Budget) -> None:
         self.text = text
         self.script = script
+        self.budget = budget
         self.at = 0
         self.line = 1
         self.patience = _PATIENCE
@@ -120,8 +146,14 @@ class _Lexer:
     def run(self) -> None:
         text, end = self.text, len(self.text)
         while self.at < end:
-            if not self.in_word and not self.current.words and self.script and self.array is None and self.dull():
+            if self.budget.left <= 0:
+                self.findings.append(Finding("read-in-part", str(self.line), self.line))
+                break
+            if not self.in_word and (
+                (not self.current.words and self.script and self.array is None and self.dull()) or self.plain_words()
+            ):
                 continue
+            self.budget.left -= 1
             char = text[self.at]
             if (char in "<>" or (not self.in_word and char in "&0123456789")) and self.redirect():
                 continue
@@ -161,17 +193,42 @@ class _Lexer:
         self.end("\n")
 
     def dull(self) -> bool:
-        """Skip a line that can hold no launch."""
+        """Skip lines that can hold no launch."""
+        if self.documents or (self.at and self.text[self.at - 1] != "\n"):
+            return False
         found = _DULL.match(self.text, self.at)
-        if not found or self.documents or _MATTERS.search(found[0]) or _KEYWORDS.fullmatch(found[1]):
+        if not found:
             return False
-        if self.at and self.text[self.at - 1] != "\n":
+        lines = found[0].split("\n")[:-1]
+        if not self.statements and " -" in lines[0]:
+            # A command whose head is missing may begin with the model.
             return False
-        self.current.words.append(RawWord([Part(found[1])], self.line))
-        self.current.line = self.line
+        for place, line in enumerate(lines[:_DULL_KEPT]):
+            at = self.line + place
+            self.current.words.append(RawWord([Part(line.split(None, 1)[0])], at))
+            self.current.line = at
+            self.end("\n")
         self.at = found.end()
-        self.line += 1
-        self.end("\n")
+        self.line += len(lines)
+        self.current.line = self.line
+        return True
+
+    def plain_words(self) -> bool:
+        """Read the words up to the first that is more than plain text."""
+        found = None if self.skip_target else _PLAIN_WORDS.match(self.text, self.at)
+        if not found:
+            return False
+        line, glued = self.line, self.glued
+        words = [RawWord([Part(text)], line) for text in found[0].split()]
+        words[0].glued, self.glued = glued, False
+        self.budget.left -= _CHEAP * len(words)
+        if self.array is not None and self.array.array is not None:
+            self.array.array += words
+        else:
+            if not self.current.words:
+                self.current.line = line
+            self.current.words += words
+        self.at = found.end()
         return True
 
     def add(self, part: Part) -> None:
@@ -201,6 +258,7 @@ class _Lexer:
     def end(self, operator: str) -> None:
         self.skip_target = ""
         if self.current.words or self.current.documents or operator not in ("\n", ";"):
+            self.budget.left -= 1
             self.current.after = operator
             self.statements.append(self.current)
             self.current = Statement([], self.line, before=operator)
@@ -227,11 +285,18 @@ class _Lexer:
         self.end("\n")
 
     def document(self, statement: Statement, name: str, expands: bool, tabs: bool) -> None:
-        end = re.compile(rf"^{chr(9) + '*' if tabs else ''}{re.escape(name)}[ \t]*$", re.MULTILINE).search(
-            self.text, self.at
-        )
-        body = self.text[self.at : end.start() if end else len(self.text)]
-        self.at = end.end() if end else len(self.text)
+        start = at = self.at
+        while at < len(self.text):
+            stop = self.text.find("\n", at)
+            stop = len(self.text) if stop < 0 else stop
+            line = self.text[at:stop].rstrip(" \t")
+            if (line.lstrip("\t") if tabs else line) == name:
+                self.at = stop
+                break
+            at = stop + 1
+        else:
+            self.at = at = len(self.text)
+        body = self.text[start:at]
         self.line += body.count("\n")
         statement.documents.append((body, expands))
 
@@ -296,7 +361,8 @@ class _Lexer:
         self.add(Part("", quoted=True))
         self.at += 1
         text, end = self.text, len(self.text)
-        while self.at < end:
+        while self.at < end and self.budget.left > 0:
+            self.budget.left -= 1
             char = text[self.at]
             if char == '"':
                 self.at += 1
@@ -341,7 +407,7 @@ class _Lexer:
 def closing(text: str, at: int) -> int:
     """Return where the expansion that starts at `$` or a backtick ends, or -1 when it starts none or is not closed."""
     if text[at] == "`":
-        found = next((m for m in _TICK.finditer(text, at + 1) if m[0] == "`"), None)
+        found = next((m for m in _TICK.finditer(text, at + 1, at + _REACH) if m[0] == "`"), None)
         return found.end() if found else -1
     opener = text[at + 1 : at + 2]
     if opener not in ("(", "{"):
@@ -349,7 +415,7 @@ def closing(text: str, at: int) -> int:
         return plain.end() if plain else -1
     pattern, close = (_PARENS, ")") if opener == "(" else (_BRACES, "}")
     depth = 0
-    for hit in pattern.finditer(text, at + 1):
+    for hit in pattern.finditer(text, at + 1, at + _REACH):
         if hit[0] == opener:
             depth += 1
         elif hit[0] == close:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from dataclasses import dataclass, field
@@ -13,7 +14,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lcplan.engine.importer.findings import Finding
 
-LIMIT = 1 << 17
+# The parser reads 0.1 to 0.2 MB a second.
+LIMIT = 1 << 16
+_DOCUMENT_END = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
+_ENGINE = re.compile(r"vllm|sglang|sgl-|[-/]sgl", re.IGNORECASE)
 _LOOKS = re.compile(
     r"^[ \t]*(?:-[ \t]+)?(?:apiVersion|kind|services|containers|image|command|args|entrypoint|spec|template|"
     r"container_name|environment|env)\s*:(?:\s|$)",
@@ -54,6 +58,15 @@ class Yaml:
     findings: list[Finding] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What nodes were made from: the text, the templates held back, and how many lines stand before it."""
+
+    text: str
+    held: list[str]
+    first: int
+
+
 def looks_like_yaml(text: str) -> bool:
     """Return whether a text has the keys of a compose file or a Kubernetes object."""
     found = _LOOKS.search(text)
@@ -61,9 +74,28 @@ def looks_like_yaml(text: str) -> bool:
 
 
 def read_yaml(text: str) -> Yaml:
-    """Return the documents of a YAML text or fragment; a text that is none gives a finding."""
-    if len(text) > LIMIT:
-        return Yaml([], findings=[Finding("text-too-large", f"{LIMIT // 1024} KiB of YAML")])
+    """Return the documents of a YAML text or fragment; a text that is none gives a finding.
+
+    Of a text longer than LIMIT only documents that name an engine are read, up to LIMIT in all.
+    """
+    return _read(text, 0) if len(text) <= LIMIT else _parts(text)
+
+
+def number(value: Any) -> Any:
+    """Return a plain scalar that is an integer or a boolean as such, mappings and lists likewise, others as text."""
+    if isinstance(value, Scalar):
+        if value.plain and _INTEGER.fullmatch(value):
+            return int(value)
+        if value.plain and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): number(inner) for key, inner in value.items()}
+    return [number(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _read(text: str, first: int) -> Yaml:
+    """The documents of a text that begins after so many lines."""
     if _depth(text) > _DEEPEST:
         return Yaml([], findings=[Finding("unreadable-yaml", "it is nested too deeply")])
     held: list[str] = []
@@ -79,25 +111,31 @@ def read_yaml(text: str) -> Yaml:
             nodes = list(YAML(typ="safe", pure=True).compose_all(attempt))
             for node in nodes:
                 _size(node, {})
-            documents = [_value(node, attempt, held, {}, 0) for node in nodes if node is not None]
+            source = _Source(attempt, held, first)
+            documents = [_value(node, source, {}, 0) for node in nodes if node is not None]
         except (YAMLError, ValueError, RecursionError, AssertionError, TypeError, AttributeError, IndexError) as error:
             fault = fault or str(error).splitlines()[0][:120]
             continue
-        return Yaml(documents, _comments(text))
-    return Yaml([], _comments(text), [Finding("unreadable-yaml", fault)])
+        return Yaml(documents, _comments(text, first))
+    return Yaml([], _comments(text, first), [Finding("unreadable-yaml", fault)])
 
 
-def number(value: Any) -> Any:
-    """Return a plain scalar that is an integer or a boolean as such, mappings and lists likewise, others as text."""
-    if isinstance(value, Scalar):
-        if value.plain and _INTEGER.fullmatch(value):
-            return int(value)
-        if value.plain and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): number(inner) for key, inner in value.items()}
-    return [number(inner) for inner in value] if isinstance(value, list) else value
+def _parts(text: str) -> Yaml:
+    """The documents of a long text that name an engine, as long as all together are not too large."""
+    cuts = [0, *(hit.start() for hit in itertools.islice(_DOCUMENT_END.finditer(text), _LARGEST)), len(text)]
+    out, left = Yaml([]), LIMIT
+    for begin, end in itertools.pairwise(cuts):
+        if not _ENGINE.search(text, begin, end):
+            continue
+        left -= end - begin
+        if left < 0:
+            out.findings.append(Finding("yaml-read-in-part", f"{LIMIT >> 10} KiB", text.count("\n", 0, begin) + 1))
+            break
+        found = _read(text[begin:end], text.count("\n", 0, begin))
+        out.documents += found.documents
+        out.comments += found.comments
+        out.findings += found.findings
+    return out
 
 
 def _depth(text: str) -> int:
@@ -145,51 +183,51 @@ def _size(node: Node, sizes: dict[int, int]) -> int:
     return total
 
 
-def _value(node: Node, text: str, held: list[str], seen: dict[int, Any], depth: int) -> Any:
+def _value(node: Node, source: _Source, seen: dict[int, Any], depth: int) -> Any:
     if id(node) in seen:
         return seen[id(node)]
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     if isinstance(node, ScalarNode):
-        seen[id(node)] = value = _scalar(node, text, held)
+        seen[id(node)] = value = _scalar(node, source)
         return value
     if isinstance(node, SequenceNode):
         items: list[Any] = []
         seen[id(node)] = items
-        items += [_value(item, text, held, seen, depth + 1) for item in node.value]
+        items += [_value(item, source, seen, depth + 1) for item in node.value]
         return items
     assert isinstance(node, MappingNode)
     out: dict[str, Any] = {}
     seen[id(node)] = out
     for key, item in node.value:
         if key.value == "<<":
-            merged = _value(item, text, held, seen, depth + 1)
+            merged = _value(item, source, seen, depth + 1)
             for part in merged if isinstance(merged, list) else [merged]:
                 if isinstance(part, dict):
                     out.update({name: value for name, value in part.items() if name not in out})
             continue
-        name = _value(key, text, held, seen, depth + 1)
-        out[name if isinstance(name, str) else str(name)] = _value(item, text, held, seen, depth + 1)
+        name = _value(key, source, seen, depth + 1)
+        out[name if isinstance(name, str) else str(name)] = _value(item, source, seen, depth + 1)
     return out
 
 
-def _scalar(node: ScalarNode, text: str, held: list[str]) -> Scalar | None:
+def _scalar(node: ScalarNode, source: _Source) -> Scalar | None:
     if str(node.tag).endswith(":null"):
         return None
-    source = None
-    if node.style in ("|", ">"):
-        source = text[node.start_mark.index : node.end_mark.index].partition("\n")[2]
+    held, block = source.held, None
 
     def restore(part: str) -> str:
         return _HELD.sub(lambda m: held[int(m[1])] if int(m[1]) < len(held) else m[0], part)
 
-    source = None if source is None else restore(source)
-    return Scalar(restore(node.value), node.start_mark.line + 1, plain=node.style in (None, ""), source=source)
+    if node.style in ("|", ">"):
+        block = restore(source.text[node.start_mark.index : node.end_mark.index].partition("\n")[2])
+    line = source.first + node.start_mark.line + 1
+    return Scalar(restore(node.value), line, plain=node.style in (None, ""), source=block)
 
 
-def _comments(text: str) -> list[tuple[int, str]]:
+def _comments(text: str, first: int) -> list[tuple[int, str]]:
     found = []
-    for number_, line in enumerate(text.split("\n"), 1):
+    for number_, line in enumerate(text.split("\n"), first + 1):
         if line.lstrip().startswith("#"):
             found.append((number_, line.lstrip(" \t#")))
     return found
