@@ -14,7 +14,8 @@ from typing import Any
 from lcplan.apply.events import VERSION, Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.neighbours import Neighbours
-from lcplan.apply.steps import LaunchRun, Settings, StepFailed
+from lcplan.apply.servers import StepFailed
+from lcplan.apply.steps import LaunchRun, Settings
 from lcplan.apply.turn import Turn
 from lcplan.plan.model import Launch, Operation, Plan
 

@@ -19,12 +19,12 @@ from lcplan.base.files import sync_folder
 
 @dataclass
 class Launched:
-    """What a journal knows of one run that was begun: its launch, handle and cell results."""
+    """What a journal knows of one run that was begun: its launch, servers and cell results."""
 
     run: str
     launch: str
     context: dict[str, Any]
-    handle: dict[str, Any] | None = None
+    handles: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     measuring: str | None = None
     sealed: bool = False
@@ -114,7 +114,7 @@ def _take(made: Unfinished, entry: dict[str, Any]) -> None:
     if op == "learned":
         launched.context["predicate"] |= entry["predicate"]
     elif op == "launch" and phase == "end":
-        launched.handle = entry.get("handle")
+        launched.handles.append(entry["handle"])
     elif op == "measure" and phase == "begin":
         launched.measuring = entry["cell"]
     elif op == "measure" and phase == "end":

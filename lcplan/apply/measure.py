@@ -7,13 +7,75 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from lcplan.apply.events import Sink
 
 _LINE_LIMIT = 64 * 1024 * 1024
 _END_S = 10.0
+_LAST_WORDS_S = 10.0
+
+
+class NoResult(Exception):
+    """A cell of which the measuring child gave no result: the status it gets, why, and a sentence."""
+
+    def __init__(self, status: str, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.reason, self.sentence = status, reason, sentence
+
+
+class Measuring:
+    """Measures the cells of a launch in a child, with a new child after one that was given up."""
+
+    def __init__(self, run: str, log: str, sink: Sink) -> None:
+        self._run, self._log, self._sink = run, log, sink
+        self._child: Child | None = None
+
+    async def prepare(self) -> None:
+        """Start the child, so that it imports its libraries while the server starts."""
+        if self._child is None:
+            self._child = await Child.start(self._run, self._log, self._sink)
+
+    async def cell(
+        self, job: Mapping[str, Any], request: Mapping[str, Any], deadline_s: float, stop: Awaitable[Any],
+        death: Awaitable[Any],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the result of a cell. Raises NoResult: too late, the child died, `stop` or `death` came first."""
+        ends = [asyncio.ensure_future(stop), asyncio.ensure_future(death)]
+        try:
+            await self.prepare()
+            assert self._child is not None
+            await self._child.take(job)
+            work = asyncio.ensure_future(self._child.measure(request, deadline_s))
+            finished, _ = await asyncio.wait({work, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if ends[1] in finished:
+                # The client may just be writing down what it saw of the crash.
+                await asyncio.wait({work}, timeout=_LAST_WORDS_S)
+            if work.done():
+                return work.result()
+            work.cancel()
+            with contextlib.suppress(BaseException):
+                await work
+            await self.close()
+            if ends[1] in finished:
+                raise NoResult("failed", "server_died", "the server died while the cell was measured")
+            raise NoResult("interrupted", "interrupted", "the apply was stopped while the cell was measured")
+        except TimeoutError:
+            await self.close()
+            raise NoResult("failed", "deadline", f"no result within {deadline_s:.0f} s") from None
+        except ChildDied as problem:
+            await self.close()
+            raise NoResult("failed", "client_died", str(problem)) from problem
+        finally:
+            for one in ends:
+                one.cancel()
+
+    async def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            await self._child.close()
+        self._child = None
 
 
 class ChildDied(Exception):

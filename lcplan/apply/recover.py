@@ -61,7 +61,7 @@ def _run(root: Path, journal: Unfinished, launched: Launched, sink: Sink) -> Non
     body: dict[str, Any] = context["predicate"]
     sink({"event": "recovering", "run": launched.run, "launch": launched.launch, "done": len(launched.results)})
     folder = root / "staging" / launched.run
-    _stop(launched, str(context["runtime"]), str(body["lineage"]), folder / "server.log")
+    _stop(launched, folder.resolve())
     if (root / "runs" / launched.run).is_dir():
         sealing.note(root, manifest.read(root, launched.run)["predicate"], journal.plan)
         return
@@ -82,14 +82,17 @@ def _fate(cell: dict[str, Any], result: dict[str, Any] | None, measuring: str | 
             "sentence": "the apply was killed before this cell"}  # fmt: skip
 
 
-def _stop(launched: Launched, runtime_name: str, lineage: str, log: Path) -> None:
-    runtime = runtime_of(runtime_name)
-    if launched.handle is not None:
-        runtime.stop(launched.handle, GRACE_S)
-    for found in runtime.find(lineage):
-        if found.run == launched.run:
-            # The log of a container that no journal knew yet is still with its engine.
-            runtime.stop({**found.handle, "log": str(log.resolve())}, GRACE_S)
+def _stop(launched: Launched, folder: Path) -> None:
+    for handle in reversed(launched.handles):
+        runtime_of(handle["runtime"]).stop(handle, GRACE_S)
+    lineage = str(launched.context["predicate"]["lineage"])
+    for name in RUNTIMES_WITH_LABELS:
+        runtime = runtime_of(name)
+        # Where the run's own servers may be left, an engine that does not answer stops the recovery.
+        for found in runtime.find(lineage) if name == launched.context["runtime"] else _found(runtime, lineage):
+            if found.run == launched.run:
+                # The log of a container that no journal knew yet is still with its engine.
+                runtime.stop({**found.handle, "log": str(folder / found.log)}, GRACE_S)
 
 
 def _found(runtime: Runtime, lineage: str) -> list[Found]:

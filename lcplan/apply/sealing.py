@@ -13,7 +13,7 @@ from lcplan import __version__
 from lcplan.apply import gate, gpus
 from lcplan.base.canonical import digest, digest_bytes
 from lcplan.engine.base import RUN_ID
-from lcplan.plan.model import Launch
+from lcplan.plan.model import Launch, Server
 from lcplan.record import manifest, recipes_kept
 from lcplan.record import state as states
 
@@ -52,7 +52,7 @@ def context(run: LaunchRun) -> dict[str, Any]:
     wanted = [c for c in launch.cells if c.fingerprint in run.todo]
     return {
         "simulated": run.simulated,
-        "runtime": run._runtime.name,
+        "runtime": run.runtime.name,
         "predicate": predicate(run, []),
         "cells": [{"cell": c.name, "fingerprint": c.fingerprint, **_declared(c)} for c in wanted],
         "recipes": dict(settings.blobs),
@@ -76,7 +76,7 @@ def script_header(run: LaunchRun) -> list[str]:
 def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the manifest says of a run."""
     launch, plan, settings = run.launch, run.plan, run.settings
-    argv = launch.argv
+    argv, images = launch.argv, run.facts.get("images", {})
     declared = {c.name: c for c in launch.cells}
     return {
         "run": run.run,
@@ -95,7 +95,7 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
         "repeat": launch.repeat,
         "quad": launch.placement.quad if launch.placement else None,
         "placement": asdict(launch.placement) if launch.placement else None,
-        "runtime": run._runtime.name,
+        "runtime": run.runtime.name,
         "runtime_declared": launch.runtime,
         "engine": {
             "name": launch.engine,
@@ -104,10 +104,11 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
             "served_version": run.facts.get("served_version"),
             "choices": run.facts.get("choices", {}),
         },
-        "image": run.facts.get("image", {"declared": launch.image, "id": None, "digest": None}),
+        "image": images.get(launch.servers[-2:][0].role, {"declared": launch.image, "id": None, "digest": None}),
         "argv": [run.run if word == RUN_ID else word for word in argv],
         "argv_template_sha256": digest(argv),
-        "env": {k: v if isinstance(v, str) else {"from_env": v["from_env"]} for k, v in launch.env.items()},
+        "env": {k: v if isinstance(v, str) else {"from_env": v["from_env"]} for k, v in launch.servers[-1].env.items()},
+        **({"servers": [_server(run, one) for one in launch.servers]} if len(launch.servers) > 1 else {}),
         "behaviour": launch.behaviour,
         "fingerprint": launch.digest,
         "fingerprint_version": plan.fingerprint_version,
@@ -126,6 +127,21 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
         "times": run.times,
         "speed": run.speed if run.simulated else None,
         "cells": [_cell(result, declared.get(result["cell"]), run.facts.get("fits", {})) for result in results],
+    }
+
+
+def _server(run: LaunchRun, one: Server) -> dict[str, Any]:
+    """Return what the manifest says of one server of a split layout."""
+    assert run.launch.placement is not None
+    placed = run.launch.placement.roles[one.role]
+    return {
+        **one._asdict(),
+        "image": run.facts.get("images", {}).get(one.role, {"declared": one.image, "id": None, "digest": None}),
+        "argv": [run.run if word == RUN_ID else word for word in one.argv],
+        "argv_template_sha256": digest(one.argv),
+        "port": placed.port,
+        "gpus": list(placed.gpus),
+        "cpus": placed.cpus,
     }
 
 
