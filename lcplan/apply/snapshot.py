@@ -26,7 +26,21 @@ def snapshot(root: Path, simulated: bool) -> tuple[Snapshot, list[Diagnostic]]:
     def fields(run: str, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
         return _fields(history.predicate(run), cell)
 
-    return Snapshot(lineage, part.serial, cells, fields, history.durations, history.loads, history.past), found
+    drift, unseen = _drift(root, state, simulated)
+    made = Snapshot(
+        lineage, part.serial, cells, fields, history.durations, history.loads, history.past, state.serves, drift
+    )
+    return made, [*found, *unseen]
+
+
+def _drift(root: Path, state: states.State, simulated: bool) -> tuple[dict[str, list[str]], list[Diagnostic]]:
+    """Return what is seen of the servers that stay up; nothing is looked at when there are none."""
+    looked = {name: known for name, known in state.serves.items() if known["simulated"] or not simulated}
+    if not looked:
+        return {}, []
+    from lcplan.apply.serve_drift import look
+
+    return look(root, looked)
 
 
 def _fields(predicate: dict[str, Any] | None, cell: str) -> tuple[dict[str, Any], dict[str, Any]] | None:

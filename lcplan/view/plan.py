@@ -12,6 +12,7 @@ from lcplan.base.units import show_seconds, show_tokens
 from lcplan.plan.model import Cell, Launch, Plan
 from lcplan.plan.policy import violations
 from lcplan.view.plan_capacity import capacity_mark, plan_capacity_markdown, plan_capacity_text
+from lcplan.view.plan_serve import serve_headline, serve_markdown, serve_text
 from lcplan.view.schedule import schedule_markdown, schedule_text
 
 LIMIT = 65_000
@@ -36,7 +37,8 @@ def plan_text(plan: Plan, plan_id: str) -> str:
         return "\n".join(["No changes", *_notes(plan), *_blocked_line(plan)])
     head = _headline(plan, plan_id)
     tail = [plan_capacity_text(plan), schedule_text(plan)]
-    return _fit("\n".join(head), [_group_text(g) for g in groups(plan)], "\n" + "\n\n".join(filter(None, tail)))
+    parts = [*serve_text(plan), *(_group_text(g) for g in groups(plan))]
+    return _fit("\n".join(head), parts, "\n" + "\n\n".join(filter(None, tail)))
 
 
 def plan_markdown(plan: Plan, plan_id: str) -> str:
@@ -49,7 +51,7 @@ def plan_markdown(plan: Plan, plan_id: str) -> str:
     if plan.warnings:
         tail += ["", "#### Warnings", ""]
         tail += [f"- `{w['file']}:{w['line']}` {w['message']}" for w in plan.warnings]
-    return _fit(head, [_group_markdown(g) for g in groups(plan)], "\n".join(tail))
+    return _fit(head, [*serve_markdown(plan), *(_group_markdown(g) for g in groups(plan))], "\n".join(tail))
 
 
 def groups(plan: Plan) -> list[Group]:
@@ -73,6 +75,7 @@ def _headline(plan: Plan, plan_id: str) -> list[str]:
         f"{s['gpu_hours']} GPU-hours, makespan {show_seconds(s['makespan_s'])} "
         f"(lower bound {show_seconds(s['lower_bound_s'])}, {s['idle_gpu_hours']} GPU-hours idle)",
     ]
+    lines += serve_headline(plan)
     stale = sum(c.action == "~" for c in plan.cells)
     if stale:
         lines.append(f"{stale} recorded cells become stale or are repeated")
