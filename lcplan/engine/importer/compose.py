@@ -44,7 +44,7 @@ def services(data: Any) -> Iterator[tuple[str | None, dict[str, Any]]]:
     if isinstance(inner, dict):
         for name, service in inner.items():
             if isinstance(service, dict):
-                yield name, service
+                yield name, _extended(service, inner, {str(name)})
     elif _is_service(data):
         yield None, data
     else:
@@ -71,6 +71,8 @@ def read_service(name: str | None, service: dict[str, Any]) -> Container:
     reader.environment(service.get("environment"))
     box.volumes = [text for item in _items(service.get("volumes")) if (text := reader.volume(item))]
     box.ports = [text for item in _items(service.get("ports")) if (text := reader.port(item))]
+    if isinstance(other := _get(service.get("extends"), "file"), str):
+        box.findings.append(Finding("included-file-not-read", other, box.line))
     files = service.get("env_file")
     for item in [files] if isinstance(files, Scalar) else _items(files):
         path = str(item.get("path", "")) if isinstance(item, dict) else str(item)
@@ -194,6 +196,42 @@ class _Reader:
         parts = [str(self.word(item)) for item in _items(test) if isinstance(item, Scalar)]
         if parts:
             self.box.options["healthcheck"] = " ".join(parts[parts[0] in ("CMD", "CMD-SHELL") :])
+
+
+def _extended(service: dict[str, Any], known: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    """A service with what it extends in the same file: mappings and lists are joined, commands replaced.
+
+    Source: the compose specification, 05-services.md, "extends".
+    """
+    extends = service.get("extends")
+    name = str(_get(extends, "service") or "") if isinstance(extends, dict) else str(extends or "")
+    base = known.get(name)
+    if name in seen or not isinstance(base, dict) or _get(extends, "file"):
+        return service
+    return _joined(_extended(base, known, {*seen, name}), service)
+
+
+def _joined(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        below = out.get(key)
+        if key == "environment":
+            out[key] = {**_pairs(below), **_pairs(value)}
+        elif isinstance(below, dict) and isinstance(value, dict):
+            out[key] = _joined(below, value)
+        elif isinstance(below, list) and isinstance(value, list) and key not in ("command", "entrypoint"):
+            out[key] = [*below, *(item for item in value if item not in below)]
+        else:
+            out[key] = value
+    return out
+
+
+def _pairs(value: Any) -> dict[str, Any]:
+    """An environment in either form, as a mapping."""
+    if isinstance(value, dict):
+        return value
+    pairs = [(item, *str(item).partition("=")) for item in _items(value) if isinstance(item, Scalar)]
+    return {name: Scalar(text, item.line) if equals else None for item, name, equals, text in pairs}
 
 
 def _is_service(data: dict[str, Any]) -> bool:

@@ -31,6 +31,7 @@ _SHORT = {
 }
 _SWITCHES = {
     *("detach", "interactive", "tty", "rm", "privileged", "init", "read-only", "publish-all", "no-healthcheck"),
+    *("no-deps", "service-ports", "use-aliases", "build", "remove-orphans", "quiet-pull", "no-TTY"),
     *("oom-kill-disable", "sig-proxy", "disable-content-trust", "quiet", "replace", "no-hosts", "rmi", "tls-verify"),
 }
 _ALIASES = {"net": "network", "health-cmd": "healthcheck", "pull": "pull-policy"}
@@ -125,6 +126,24 @@ def read_run(words: list[Word], begin: int) -> Container:
     return box
 
 
+def read_compose_run(words: list[Word]) -> Container | None:
+    """Return the container of `docker compose run [options] SERVICE [command]`, or None."""
+    for at, word in enumerate(words[:12]):
+        name = word.rpartition("/")[2]
+        if (name == "compose" and at and words[at - 1].rpartition("/")[2] in CLIENTS) or name == "docker-compose":
+            begin = next((place + 1 for place in range(at + 1, min(len(words), at + 12)) if words[place] == "run"), 0)
+            break
+    else:
+        return None
+    if not begin:
+        return None
+    box = Container("compose", line=words[0].line, asks_for_gpu=True)
+    box.words += words
+    _options(box, words, begin)
+    box.options["service"], box.image = box.image, None
+    return box
+
+
 def read_trimmed(words: list[Word]) -> Container | None:
     """Return the container of a docker line without its head (`-e A=1 IMAGE ...`, `IMAGE --model ...`), or None."""
     begin = 0
@@ -174,6 +193,8 @@ def read_run_cluster(words: list[Word]) -> Container | None:
 
 def looks_like_image(text: str) -> bool:
     """Return whether a word is an image of one of the engines."""
+    if text.startswith(("/", ".", "~")):
+        return False
     name = text.partition("@")[0]
     repository = name.rpartition("/")[2].partition(":")[0]
     if (

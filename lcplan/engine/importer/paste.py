@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from lcplan.engine.importer.findings import Finding
+from lcplan.engine.importer.units import as_shell
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]*)?(?:```|~~~)")
 _PROMPT = re.compile(
@@ -21,8 +22,6 @@ _QUOTES = str.maketrans(
 )
 _BACKTICK = re.compile(r"(?<=\s)`[ \t]*$", re.MULTILINE)
 _CARET = re.compile(r"(?<=\s)\^[ \t]*$", re.MULTILINE)
-_UNIT = re.compile(r"^ExecStart=[-@:+!|]*", re.MULTILINE)
-_UNIT_ENV = re.compile(r"^Environment=", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,4 @@ def _section(text: str) -> str:
         text = _BACKTICK.sub(r"\\", text)
     if "\\\n" not in text and _CARET.search(text):
         text = _CARET.sub(r"\\", text)
-    if text.lstrip().startswith("[Unit]") or "\n[Service]" in text or text.startswith("[Service]"):
-        text = _UNIT_ENV.sub("export ", _UNIT.sub("", text))
-    return text
+    return as_shell(text)

@@ -207,9 +207,7 @@ def _in_script(text: str, variables: Variables, depth: int, budget: Budget | Non
     return None
 
 
-def program_of(
-    command: Command, variables: Variables, depth: int = 0, budget: Budget | None = None
-) -> Program | None:
+def program_of(command: Command, variables: Variables, depth: int = 0, budget: Budget | None = None) -> Program | None:
     """Return the server that a command of a script starts, with the environment the script gives it, or None."""
     program = find_program(command.words, variables, depth, budget)
     if program is None:

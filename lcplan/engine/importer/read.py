@@ -126,7 +126,7 @@ def _script_launches(script: Script, budget: Budget) -> list[Launch]:
         box = (
             docker.read_run(words, begin)
             if begin >= 0
-            else docker.read_run_cluster(words) or _headless(script, command)
+            else docker.read_run_cluster(words) or docker.read_compose_run(words) or _headless(script, command)
         )
         if box is not None:
             program, findings = container_program(box, budget)

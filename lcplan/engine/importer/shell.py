@@ -57,7 +57,7 @@ _PATIENCE = 4
 # Reading one piece costs up to 10 microseconds and most texts need no more, so a text of any size costs 0.2 s at most.
 _PIECES_READ = 20_000
 # Plain words cost less than other pieces.
-_CHEAP = 0.4
+_CHEAP = 0.8
 
 
 class Part(NamedTuple):
