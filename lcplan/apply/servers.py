@@ -37,12 +37,13 @@ class StepFailed(Exception):
 
 
 class Server:
-    """A server of a run. Nothing of it exists before `launch`."""
+    """A server of a run. Nothing of it exists before `launch`. Its served name is that of the run unless given."""
 
-    def __init__(self, planned: Planned, start: Start, runtime: Runtime) -> None:
+    def __init__(self, planned: Planned, start: Start, runtime: Runtime, served: str = "") -> None:
         from lcplan.engine.logs import LogReader
 
         self.planned, self.start, self.runtime = planned, start, runtime
+        self.served = served or start.run
         self.url = f"http://{runtime.address()}:{start.port}"
         self.handle: Handle | None = None
         self.heard = time.monotonic()
@@ -97,8 +98,8 @@ class Server:
     async def require_ours(self) -> None:
         """Make sure that the server on the port is the one that was started. Raises StepFailed."""
         names = await self.probe.served()
-        if self.start.run not in names:
-            sentence = f"the server on port {self.start.port} serves {names or 'nothing'}, not {self.start.run}"
+        if self.served not in names:
+            sentence = f"the server on port {self.start.port} serves {names or 'nothing'}, not {self.served}"
             raise StepFailed("foreign_server", sentence, "another server holds the port; stop it")
 
     def read_log(self) -> bool:
@@ -153,7 +154,7 @@ class Server:
 
     async def _token(self, limit_s: float) -> bool:
         try:
-            return await asyncio.wait_for(self.probe.token(self.start.run), limit_s)
+            return await asyncio.wait_for(self.probe.token(self.served), limit_s)
         except TimeoutError:
             return False
 

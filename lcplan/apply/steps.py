@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,34 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lcplan.apply import gate as gates
-from lcplan.apply import gpus, sealing
+from lcplan.apply import sealing
 from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.measure import Measuring, NoResult
 from lcplan.apply.neighbours import Neighbours
-from lcplan.apply.servers import (
-    LAST_POLL_S,
-    Server,
-    StepFailed,
-    first_death,
-    script_of_all,
-    step_failures,
-    until_ready,
-)
+from lcplan.apply.servers import Server, StepFailed, first_death, step_failures, until_ready
+from lcplan.apply.starts import require_free, runtime_for, servers_of, until_released
 from lcplan.apply.turn import Turn
-from lcplan.engine.base import RUN_ID
 from lcplan.engine.dialect import DIALECTS
 from lcplan.plan import estimate
-from lcplan.plan.model import Cell, Launch, Operation, Placement, Plan
-from lcplan.plan.model import Server as Planned
+from lcplan.plan.model import Cell, Launch, Operation, Plan
 from lcplan.record import manifest
 from lcplan.runtime import get as runtime_of
-from lcplan.runtime.base import Container, Runtime, Start
+from lcplan.runtime.base import Runtime
 
 if TYPE_CHECKING:
     from lcplan.engine.logs import LogFacts
 
-_RELEASE_LIMIT_S = 120.0
 _ALIVE_LIMIT_S = 60.0
 
 
@@ -120,25 +108,16 @@ class LaunchRun:
         """Make sure of the images, and read what is only observed: model files and driver."""
         with step_failures():
             for one in self.launch.servers:
-                image = await asyncio.to_thread(self._runtime_of(one).resolve, one.image, self.interrupted.is_set)
+                image = await asyncio.to_thread(
+                    runtime_for(one, self.rehearsal).resolve, one.image, self.interrupted.is_set
+                )
                 self.facts.setdefault("images", {})[one.role] = image
             shell = await asyncio.to_thread(self.runtime.shell)
         self.facts.update(await asyncio.to_thread(sealing.observe, self.launch, self.rehearsal, shell))
 
     async def check_idle(self, _: Operation) -> None:
         """Refuse a port that is taken and GPUs that are busy."""
-        assert self.launch.placement is not None
-        for one in self.launch.servers:
-            port = self._placed(one).port
-            owner = await asyncio.to_thread(gpus.port_owner, port, self._runtime_of(one).address())
-            if owner is not None:
-                raise StepFailed("port_in_use", f"port {port} is taken by {owner}",
-                                 "stop it, or give the quad other ports")  # fmt: skip
-        if not self.rehearsal:
-            busy = await asyncio.to_thread(gpus.busy, self.launch.placement.gpus, self.runtime.shell())
-            if busy:
-                raise StepFailed("gpus_busy", f"GPUs are in use: {'; '.join(busy)}",
-                                 "end those processes, or wait; lcplan never ends what it does not own")  # fmt: skip
+        await require_free(self.launch, self.rehearsal)
 
     async def launch_server(self, _: Operation) -> None:
         """Start the servers with the plan's argv, but a router, which comes when those behind it are ready."""
@@ -146,12 +125,8 @@ class LaunchRun:
             await self.turn.take(self.interrupted)
             if not self.turn.taken:
                 raise StepFailed("interrupted", "stopped before the server was started")
-        self.servers = [Server(one, self._start(one), self._runtime_of(one)) for one in self.launch.servers]
-        if len(self.servers) > 1:
-            (self.folder / "cmd.sh").write_text(script_of_all(self.servers, sealing.script_header(self)))
-        if self.rehearsal:
-            for server in self.servers:
-                server.start.script.write_text(self.runtime.script(server.start))
+        header = sealing.script_header(self)
+        self.servers = servers_of(self.launch, self.run, self.settings, self.rehearsal, self.folder, header)
         self.times["started"] = _now()
         for server in self.servers[:-1] or self.servers:
             await server.launch(self.journal)
@@ -244,14 +219,9 @@ class LaunchRun:
         self.times["stopped"] = _now()
 
     async def check_released(self, _: Operation) -> None:
-        """Wait until the GPUs are free again; a server that is gone may still hold memory for a while."""
-        if self.rehearsal or not self.servers or self.launch.placement is None:
-            return
-        end = time.monotonic() + _RELEASE_LIMIT_S
-        while busy := await asyncio.to_thread(gpus.busy, self.launch.placement.gpus, self.runtime.shell()):
-            if time.monotonic() > end:
-                raise StepFailed("gpus_not_released", f"GPUs are still in use: {'; '.join(busy)}")
-            await asyncio.sleep(LAST_POLL_S)
+        """Wait until the GPUs are free again."""
+        if not self.rehearsal and self.servers and self.launch.placement is not None:
+            await until_released(self.launch.placement.gpus, self.runtime)
 
     async def seal(self, _: Operation) -> None:
         """Write the manifest, move the run to its place and note it in the state."""
@@ -284,34 +254,6 @@ class LaunchRun:
     def _engine(self) -> Server:
         """The server whose pool counts: of a split layout the last decode server."""
         return self.servers[-2] if len(self.servers) > 1 else self.servers[-1]
-
-    def _runtime_of(self, one: Planned) -> Runtime:
-        return self.runtime if self.rehearsal else runtime_of(one.runtime)
-
-    def _placed(self, one: Planned) -> Placement:
-        assert self.launch.placement is not None
-        return self.launch.placement.roles[one.role] if one.role else self.launch.placement
-
-    def _start(self, one: Planned) -> Start:
-        """Return what a runtime is told of a server: the plan's argv with its hole filled."""
-        placed, launch = self._placed(one), self.launch
-        boxed = one.runtime == "docker" and one.image is not None
-        return Start(
-            self.run,
-            self.settings.lineage,
-            [self.run if word == RUN_ID else word for word in one.argv],
-            {name: value for name, value in one.env.items() if isinstance(value, str)},
-            self.folder,
-            {name: value["from_env"] for name, value in one.env.items() if isinstance(value, dict)},
-            placed.uuids or tuple(str(gpu) for gpu in placed.gpus),
-            placed.cpus,
-            placed.port,
-            self.settings.speed,
-            sealing.script_header(self),
-            Container(one.image or "", launch.docker, placed.numa, launch.digest) if boxed else None,
-            f"{platform.node()}:{self.settings.root.resolve()}",
-            one.role,
-        )
 
     def _give_turn(self) -> None:
         """Let the next launch of the node start once the servers have measured their memory."""
