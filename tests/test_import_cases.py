@@ -68,7 +68,7 @@ def missing(expected: list[str], got: list[str]) -> list[str]:
     return [name for name in expected if not name.startswith("ERROR") and name not in got]
 
 
-@pytest.mark.parametrize("file", ["launch.json", "launch_more.json"])
+@pytest.mark.parametrize("file", ["launch.json", "launch_more.json", "launch_by_hand.json"])
 def test_every_case(file: str, subtests: Any = None) -> None:
     failures = []
     for case in load(file):

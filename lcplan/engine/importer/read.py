@@ -97,7 +97,7 @@ def _launches(text: str, budget: Budget) -> tuple[list[Launch], list[Finding]]:
             if any(launch.program for launch in inner):
                 return inner, [*script.findings, *findings]
     findings = list(script.findings)
-    return launches or _trimmed(script), [*findings, *_commented(script.comments), *_orphans(script)]
+    return launches or _trimmed(script) or _others(script), [*findings, *_commented(script.comments), *_orphans(script)]
 
 
 def _yaml_launches(text: str, budget: Budget) -> tuple[list[Launch], list[Finding]]:
@@ -191,6 +191,18 @@ def _trimmed(script: Script) -> list[Launch]:
         return []
     program = Program(engine, words, positional=named, words=words)
     return [Launch(Container("args", line=first.line), program, first.line, partial)]
+
+
+def _others(script: Script) -> list[Launch]:
+    """The first command with flags, when the text starts none of the engines."""
+    for command in script.commands:
+        if any(word.startswith("-") for word in command.words[1:]) and not command.words[0].startswith("-"):
+            values = {**command.exported, **command.env}
+            box = Container("bare", line=command.line, env={name: value.text for name, value in values.items()})
+            named = [Word(value.text, command.line, value.names) for value in values.values()]
+            box.words = [*command.words, *named]
+            return [Launch(box, None, command.line)]
+    return []
 
 
 def container_program(box: Container, budget: Budget | None = None) -> tuple[Program | None, list[Finding]]:

@@ -52,6 +52,10 @@ def imported(
         out.findings.append(Finding("no-gpu-requested", line=box.line))
     words = _words(box, program)
     out.unresolved = unresolved(words)
+    if box.form == "k8s":
+        # `$(NAME)` in a script is Kubernetes' before it is the shell's.
+        own = {f"$({name})": name for name in unresolved(box.words)}
+        out.unresolved = list(dict.fromkeys(own.get(name, name) for name in out.unresolved))
     if any(word.defaulted for word in words):
         out.findings.append(Finding("defaults-taken-from-shell-expansion", line=box.line))
     out.findings = list(dict.fromkeys(out.findings))
