@@ -1,4 +1,4 @@
-"""Walks the operations of a plan: one task per launch, each waiting for the launches before it on its quads.
+"""Walks the operations of a plan: a task for each launch and serve entry, which waits for what its steps come after.
 
 It decides nothing: which steps there are, in which order, with which argv and after what, stands in the plan. A step
 that fails ends its launch (servers are still stopped, what was measured is sealed); other quads go on.
@@ -7,17 +7,19 @@ that fails ends its launch (servers are still stopped, what was measured is seal
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lcplan.apply.events import VERSION, Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.neighbours import Neighbours
+from lcplan.apply.serve import ServeRun
 from lcplan.apply.servers import StepFailed
 from lcplan.apply.steps import LaunchRun, Settings
 from lcplan.apply.turn import Turn
-from lcplan.plan.model import Launch, Operation, Plan
+from lcplan.plan.model import Launch, Operation, Plan, Serve
+from lcplan.plan.serve import SERVE_STEPS
 
 _ALWAYS = ("stop", "check_released", "seal")
 """Steps that are done for every launch that was begun, whatever failed before."""
@@ -58,9 +60,11 @@ class Outcome:
 
 
 class Executor:
-    """One apply of one plan."""
+    """One apply of one plan. `served` are the entries that run when it begins, with the node of each."""
 
-    def __init__(self, plan: Plan, settings: Settings, journal: Journal, sink: Sink, done: set[str]) -> None:
+    def __init__(
+        self, plan: Plan, settings: Settings, journal: Journal, sink: Sink, done: set[str], served: Mapping[str, str]
+    ) -> None:
         self.plan = plan
         self.settings = settings
         self.journal = journal
@@ -72,28 +76,36 @@ class Executor:
         self._serial = asyncio.Lock()
         self._neighbours: dict[str, Neighbours] = {}
         self._starting: dict[str, asyncio.Lock] = {}
+        for name, node in served.items():
+            self._neighbours.setdefault(node, Neighbours()).arrive(f"serve/{name}")
 
     async def run(self) -> Outcome:
         """Apply the plan and return what became of it."""
-        steps: dict[str, list[Operation]] = {}
-        for operation in self.plan.operations:
-            steps.setdefault(operation.launch, []).append(operation)
-        launches = {one.id: one for one in self.plan.launches if one.id in steps}
-        ended = {name: asyncio.Event() for name in launches}
-        self.sink({"event": "start", "version": VERSION, "launches": [_row(one) for one in launches.values()]})
+        groups = _groups(self.plan.operations)
+        where = {step.id: name for name, steps in groups.items() for step in steps}
+        launches = {one.id: one for one in self.plan.launches if one.id in groups}
+        entries = {f"serve/{one.name}": self._entry(one) for one in self.plan.serves}
+        ended = {name: asyncio.Event() for name in groups}
+        self.sink({"event": "start", "version": VERSION, "launches": [_row(one) for one in launches.values()],
+                   "serves": [name for name, run in entries.items() if f"{name}/start" in groups]})  # fmt: skip
 
-        async def task(name: str) -> None:
+        async def task(name: str, steps: list[Operation]) -> None:
             try:
-                for other in launches[name].after:
-                    if other in ended:
-                        await ended[other].wait()
-                await self._launch(launches[name], steps[name])
+                for other in {where[before] for step in steps for before in step.after if before in where} - {name}:
+                    await ended[other].wait()
+                if name in launches:
+                    await self._launch(launches[name], steps)
+                else:
+                    await self._serve(entries[steps[0].launch], steps)
             finally:
                 ended[name].set()
 
         async with asyncio.TaskGroup() as group:
-            for name in launches:
-                group.create_task(task(name))
+            for name, steps in groups.items():
+                group.create_task(task(name, steps))
+        for run in entries.values():
+            if run.passing and run.servers:
+                await self._try(run, "serve_stop", run.end())
         self.sink({"event": "end", **self.outcome.as_json()})
         return self.outcome
 
@@ -110,7 +122,7 @@ class Executor:
 
     async def _launch(self, launch: Launch, steps: list[Operation]) -> None:
         cells = [o for o in steps if o.op == "measure"]
-        todo = {str(o.detail["fingerprint"]) for o in cells} - self.done
+        todo = self._todo(launch)
         self.outcome.skipped += len(cells) - len(todo)
         if not todo:
             return
@@ -157,6 +169,44 @@ class Executor:
                            "class": problem.reason, "sentence": problem.sentence, "hint": problem.hint})  # fmt: skip
         self._count(run, failed)
 
+    async def _serve(self, run: ServeRun, steps: list[Operation]) -> None:
+        """Stop an entry, or start it and see that it is ready."""
+        node = self._neighbours.setdefault(run.node, Neighbours())
+        for step in steps:
+            comes_back = step.op != "serve_stop" and run.away and not self.now.is_set()
+            if self.stopping.is_set() and not comes_back:
+                self.outcome.not_run.append(f"serve entry {run.name}: the apply was stopped before {step.op}")
+                return
+            if step.op == "serve_stop":
+                wanted = any(self._todo(launch) for launch in self.plan.launches if launch.id in run.entry.preempted_by)
+                done = await self._try(run, step.op, run.stop(step, wanted))
+                node.leave(f"serve/{run.name}")
+            else:
+                done = await self._try(run, step.op, run.start(step) if step.op == "serve_start" else run.ready(step))
+                node.arrive(f"serve/{run.name}")
+            if not done:
+                node.leave(f"serve/{run.name}")
+                return
+
+    async def _try(self, run: ServeRun, op: str, work: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await work
+        except StepFailed as problem:
+            self.outcome.failed.append(f"serve entry {run.name}: {problem.sentence}")
+            self.sink({"event": "failed", "launch": f"serve/{run.name}", "run": run.run, "op": op,
+                       "class": problem.reason, "sentence": problem.sentence, "hint": problem.hint})  # fmt: skip
+            return False
+        return True
+
+    def _entry(self, one: Serve) -> ServeRun:
+        passing = self.settings.rehearsal and self.plan.runtime != "sim"
+        turn = Turn(self._starting.setdefault(str((one.held or one.place)["node"]), asyncio.Lock()))
+        return ServeRun(one, self.settings, passing, self.journal, self.sink, self._serial, turn, self.now)
+
+    def _todo(self, launch: Launch) -> set[str]:
+        """Return the fingerprints of a launch that are to be measured and are not recorded yet."""
+        return {cell.fingerprint for cell in launch.cells if cell.action in ("+", "~")} - self.done
+
     def _count(self, run: LaunchRun, failed: StepFailed | None) -> None:
         buckets = {
             "invalid": self.outcome.invalid,
@@ -178,6 +228,17 @@ class Executor:
             self.outcome.sentences.append(f"{run.run}: {said}")
         if failed is not None:
             self.outcome.sentences.append(f"{run.launch.id}: {failed.sentence}")
+
+
+def _groups(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+    """Return the steps of each task: those of a launch, those that stop an entry, those that start one."""
+    made: dict[str, list[Operation]] = {}
+    for one in operations:
+        name = one.launch
+        if one.op in SERVE_STEPS:
+            name += "/stop" if one.op == "serve_stop" else "/start"
+        made.setdefault(name, []).append(one)
+    return made
 
 
 def _row(launch: Launch) -> dict[str, Any]:

@@ -44,11 +44,12 @@ def stop_orphans(root: Path, sink: Sink) -> list[str]:
     state, _ = states.load(root)
     if state is None:
         return []
+    kept = {known["run"] for known in state.serves.values()}
     ended = []
     for name in RUNTIMES_WITH_LABELS:
         runtime = runtime_of(name)
         for found in _found(runtime, state.lineage):
-            if found.run in state.serves:
+            if found.run in kept:
                 continue
             sink({"event": "orphan", "run": found.run, "what": found.what})
             runtime.stop(found.handle, GRACE_S)

@@ -13,6 +13,7 @@ from lcplan.apply.executor import Executor, Outcome
 from lcplan.apply.journal import Journal
 from lcplan.apply.prepare import Ready, load_plan
 from lcplan.apply.recover import recover, stop_orphans
+from lcplan.apply.serve import end_serves
 from lcplan.apply.steps import Settings
 from lcplan.plan.model import Plan
 from lcplan.record import lock, manifest
@@ -32,9 +33,12 @@ def apply(
 
 
 def destroy(root: Path, wait: bool, sink: Sink) -> list[str]:
-    """End everything that runs under this lineage's labels; return the runs that were ended or sealed."""
+    """End everything that this lineage runs, serve entries too; return the runs that were ended or sealed.
+
+    Raises LcplanError `serve-elsewhere` for an entry that another machine serves; the others are ended before.
+    """
     with lock.hold(root, "lcplan destroy", wait):
-        return [*recover(root, sink), *stop_orphans(root, sink)]
+        return [*recover(root, sink), *stop_orphans(root, sink), *end_serves(root, sink)]
 
 
 def done_cells(plan: Plan, plan_id: str, root: Path, simulated: bool) -> set[str]:
@@ -83,7 +87,8 @@ def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink
     )  # fmt: skip
     done = done_cells(ready.plan, ready.id, root, rehearsal)
     journal = Journal(root, ready.id, "sim" if rehearsal else "real")
-    executor = Executor(ready.plan, settings, journal, sink, done)
+    served = {name: str(known["place"]["node"]) for name, known in state.serves.items()}
+    executor = Executor(ready.plan, settings, journal, sink, done, served)
     finished = False
     try:
         outcome = asyncio.run(_with_signals(executor))

@@ -145,6 +145,7 @@ def _serve(one: Serve) -> dict[str, Any]:
         "held": one.held,
         "place": one.place,
         "preempted_by": list(one.preempted_by),
+        "makes_way": one.makes_way,
         "launch": None if one.launch is None else _launch(one.launch),
         "servers": [] if one.launch is None else [server._asdict() for server in one.launch.servers],
     }

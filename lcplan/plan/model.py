@@ -177,7 +177,8 @@ class Serve:
     """A serve entry: what is to run (no launch when its entry is gone), and what becomes of what runs.
 
     `recorded` is the server that the state tells of, `held` where it is, `place` where the entry is to be. `drift` says
-    what differs from the record although no recipe changed. `preempted_by` are the launches that it makes way for.
+    what differs from the record although no recipe changed. `preempted_by` are the launches that it makes way for,
+    `makes_way` whether it is stopped only for them.
     """
 
     name: str
@@ -189,6 +190,7 @@ class Serve:
     held: dict[str, Any] | None = None
     place: dict[str, Any] = field(default_factory=dict)
     preempted_by: tuple[str, ...] = ()
+    makes_way: bool = False
 
 
 class Operation(NamedTuple):

@@ -49,10 +49,11 @@ def preempt(serves: Sequence[Serve], launches: Sequence[Launch]) -> None:
         for launch in sorted(launches, key=lambda other: other.start_s):
             if launch.placement is not None and one.name in launch.placement.evicts:
                 one.preempted_by = (*one.preempted_by, launch.id)
-        if one.preempted_by and one.action in ("=", "-/+", "+"):
-            away = f"makes way for {', '.join(one.preempted_by)} and is started again after it"
-            one.reason = away if one.action == "=" else f"{one.reason}; {away}"
-            one.action = "+" if one.action == "+" else "-/+"
+        if one.preempted_by and one.action == "=":
+            one.action, one.makes_way = "-/+", True
+            one.reason = f"makes way for {', '.join(one.preempted_by)} and is started again after that"
+        elif one.preempted_by:
+            one.reason += f"; after {', '.join(one.preempted_by)}, for which it makes way"
 
 
 def serve_operations(
@@ -131,10 +132,10 @@ def _edits(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def _stop(one: Serve, launches: Mapping[str, Launch]) -> Operation:
-    first = launches[one.preempted_by[0]].after if one.preempted_by else ()
-    at_once = not one.preempted_by or one.drift
-    before = () if at_once else tuple(f"{other}/seal" for other in first)
-    detail = {"serve": one.name, "run": one.recorded, "preempted_by": list(one.preempted_by)}
+    # An entry that moves leaves at once: who needs its old place does not wait for who needs its new one.
+    waits = bool(one.preempted_by) and one.held == one.place
+    before = tuple(f"{other}/seal" for other in launches[one.preempted_by[0]].after) if waits else ()
+    detail = {"serve": one.name, "run": one.recorded, "makes_way": one.makes_way}
     return Operation(f"serve/{one.name}/serve_stop", "serve_stop", f"serve/{one.name}", before, detail)
 
 
