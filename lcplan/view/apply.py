@@ -71,13 +71,19 @@ class LiveTable:
         if event["event"] == "start":
             for one in event["launches"]:
                 self._rows[one["launch"]] = {**one, "stage": "waiting", "done": 0, "last": "", "began": None}
+            for name in event["serves"]:
+                self._rows[name] = {"quads": [], "stage": "waiting", "last": "", "began": None}
             return
-        row = self._rows.get(event.get("launch", ""))
+        row = self._rows.get(event.get("launch") or f"serve/{event.get('serve')}")
         if row is None:
             return
         if event["event"] == "step":
             row["began"] = row["began"] or time.monotonic()
             row["stage"] = f"{event['op']} {event['cell']}" if event["cell"] else event["op"]
+        elif event["event"] == "serve":
+            row["began"], row["stage"] = row["began"] or time.monotonic(), event["what"]
+            if event["what"] in ("ready", "kept", "left"):
+                row["ended"] = time.monotonic()
         elif event["event"] == "cell":
             row["done"] += 1
         elif event["event"] == "sealed":
@@ -95,9 +101,10 @@ class LiveTable:
         now = time.monotonic()
         for name, row in self._rows.items():
             elapsed = (row.get("ended") or now) - row["began"] if row["began"] else None
-            eta = max(0.0, row["seconds"] - elapsed) if elapsed is not None and "ended" not in row else None
+            timed = elapsed is not None and "ended" not in row and "seconds" in row
+            eta = max(0.0, row["seconds"] - (elapsed or 0.0)) if timed else None
             table.add_row(
-                name, "+".join(row["quads"]), row["stage"], f"{row['done']}/{row['cells']}",
+                name, "+".join(row["quads"]), row["stage"], f"{row['done']}/{row['cells']}" if "cells" in row else "",
                 show_seconds(elapsed) if elapsed is not None else "", show_seconds(eta) if eta is not None else "",
                 row["last"],
             )  # fmt: skip
@@ -126,6 +133,10 @@ def describe(event: dict[str, Any]) -> str:
         return f"{run}: the server is lcplan's simulator; the run is recorded as simulated"
     if kind == "log":
         return f"{run}: {event['line']}"
+    if kind == "serve":
+        return f"serve entry {event['serve']}: {event['what']}" + (
+            f", {event['sentence']}" if event["sentence"] else ""
+        )
     if kind == "sealed":
         return f"{run}: sealed"
     if kind == "recovering":
