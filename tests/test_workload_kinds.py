@@ -148,7 +148,7 @@ def test_agents_resend_their_history(tmp_path: Path) -> None:
 def test_a_sweep_reads_the_tool_request_by_request(tmp_path: Path) -> None:
     with delay_server(metrics=False, **FAST) as url:
         prefix = [sys.executable, str(HERE / "fake_bench.py"), '{"longer": 2}']
-        [result] = measure(job(url, tmp_path, bench=prefix, tokenizer="/models/m"), cell(SWEEP, "sweep.users=2"))
+        [result] = measure(job(url, tmp_path, tokenizer="/models/m"), cell(SWEEP, "sweep.users=2", bench=prefix))
     assert (result["status"], result["metrics"]["ttft_s"]["value"]) == ("done", 0.5)
     assert result["metrics"]["tpot_ms"]["value"] == pytest.approx(20)
     kept = json.loads((tmp_path / "bench" / "sweep.users=2.json").read_text())
@@ -162,7 +162,7 @@ def test_a_sweep_reads_the_tool_request_by_request(tmp_path: Path) -> None:
 def test_failures_of_the_tool_count_although_it_exits_with_0(tmp_path: Path) -> None:
     with delay_server(metrics=False, **FAST) as url:
         prefix = [sys.executable, str(HERE / "fake_bench.py"), '{"failed": 1}']
-        [result] = measure(job(url, tmp_path, bench=prefix), cell(SWEEP))
+        [result] = measure(job(url, tmp_path), cell(SWEEP, bench=prefix))
     assert (result["status"], result["reason"]) == ("invalid", "request-failed")
     assert "Service Unavailable" in result["sentence"]
     assert (result["metrics"]["sent"]["value"], result["metrics"]["completed"]["value"]) == (4, 3)
@@ -216,7 +216,7 @@ def test_a_benchmark_tool_dies_with_the_child_however_that_dies(tmp_path: Path) 
         folder = tmp_path / end
         with delay_server(**FAST) as url, child() as process:
             assert process.stdin is not None and process.stdout is not None
-            say(process, job(url, folder, bench=prefix), cell(SWEEP))
+            say(process, job(url, folder), cell(SWEEP, bench=prefix))
             tool = _wait_for_tool(process.pid)
             if end == "close":
                 process.stdin.close()

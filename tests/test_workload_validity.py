@@ -74,7 +74,7 @@ BENCH = [
 @pytest.mark.parametrize(("reason", "prefix"), BENCH)
 def test_a_benchmark_tool_that_fails_is_named(reason: Reason, prefix: list[str], tmp_path: Path) -> None:
     with delay_server(**FAST) as url:
-        [result] = measure(job(url, tmp_path, bench=prefix), cell(SWEEP))
+        [result] = measure(job(url, tmp_path), cell(SWEEP, bench=prefix))
     assert (result["reason"], result["status"]) == (reason, "failed")
 
 

@@ -38,7 +38,7 @@ def job(url: str, folder: Path, **more: Any) -> dict[str, Any]:
     """Return the job message of a launch."""
     made = {"base_url": url, "engine": "vllm", "engine_version": "0.31.0", "served": "m", "context": 1048576}
     made |= {"simulated": False, "speed": 200, "lineage": "line", "run": "run1", "attempt": 1, "folder": str(folder)}
-    return {"job": made | {"engines": 1, "metrics_url": None, "bench": None} | more}
+    return {"job": made | {"engines": 1, "metrics_url": None} | more}
 
 
 def cell(workload: dict[str, Any], name: str = "", **more: Any) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from lcplan.apply.starts import require_free, runtime_for, servers_of, until_rel
 from lcplan.apply.turn import Turn
 from lcplan.engine.dialect import DIALECTS
 from lcplan.plan import estimate
+from lcplan.plan.bench import fill
 from lcplan.plan.model import Cell, Launch, Operation, Plan
 from lcplan.record import manifest
 from lcplan.runtime import get as runtime_of
@@ -278,6 +279,9 @@ class LaunchRun:
         deadline = 120 + expected if self.simulated else max(1800.0, 20 * expected)
         request = {"cell": cell.name, "fingerprint": cell.fingerprint, "workload": dict(cell.definition),
                    "repeat": cell.repeat, "attempt": 1}  # fmt: skip
+        if "bench" in operation.detail:
+            user = f"{os.getuid()}:{os.getgid()}"
+            request["bench"] = fill(operation.detail["bench"], str(self.folder.resolve()), user)
         try:
             return await self._measuring.cell(self._job(), request, deadline, self.interrupted.wait(),
                                               first_death(self.servers))  # fmt: skip
@@ -293,7 +297,7 @@ class LaunchRun:
             "engine_version": self.facts.get("served_version") or self.launch.version, "served": self.run,
             "context": self.launch.context, "simulated": self.simulated, "speed": self.speed,
             "lineage": self.settings.lineage, "run": self.run, "attempt": 1, "folder": str(self.folder.resolve()),
-            "engines": self.capacity.engines, "bench": _bench(self.launch.cells),
+            "engines": self.capacity.engines, "tokenizer": self.launch.model_path,
             "metrics_url": [server.url + DIALECTS[self.launch.kind].metrics for server in behind],
         }  # fmt: skip
 
@@ -302,12 +306,6 @@ class LaunchRun:
         for server in self.servers:
             server.require_alive()
         await self.servers[-1].generates(_ALIVE_LIMIT_S)
-
-
-def _bench(cells: Sequence[Cell]) -> list[str]:
-    """Return the benchmark's command: what a sweep of the launch declares, else the one on the PATH."""
-    said = next((c.definition["bench"] for c in cells if c.definition.get("bench")), ["vllm", "bench", "serve"])
-    return shlex.split(said) if isinstance(said, str) else list(said)
 
 
 def _now() -> str:

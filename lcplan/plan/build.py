@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import Diagnostic, LcplanError, has_errors
 from lcplan.base.select import select
 from lcplan.plan import estimate
+from lcplan.plan.bench import bench
 from lcplan.plan.budget import fit, parse_duration
 from lcplan.plan.compare import compare
 from lcplan.plan.desired import desired, require_node
@@ -103,7 +105,7 @@ def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, l
                                            ("replace", wanted.replace), ("budget", [wanted.budget or ""])) if any(v)},
         launches=launches,
         cells=cells,
-        operations=serve_operations(entries, todo, operations(todo)),
+        operations=serve_operations(entries, todo, operations(todo, partial(bench, recipes))),
         summary=_summary(launches, cells, todo, times) | _notes(wanted, serves, left, seconds, recorded),
         warnings=[d.as_json() for d in problems],
         policy=recipes.data["policy"],

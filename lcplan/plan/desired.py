@@ -181,7 +181,7 @@ def _block(launch: Launch) -> None:
     """Say of a launch and its cells what this version can't do yet."""
     if launch.runtime not in RUNTIMES:
         launch.blocked = f"runtime {launch.runtime} is not in this version"
-    elif (roles := launch.behaviour.get("roles")) and (wrong := _unsplit(roles)):
+    elif (roles := launch.behaviour.get("roles")) and (wrong := _unsplit(launch, roles)):
         launch.blocked = wrong
     for cell in launch.cells:
         reason = launch.blocked or ("" if cell.kind in WORKLOAD_KINDS else f"{cell.kind} is not in this version")
@@ -189,12 +189,14 @@ def _block(launch: Launch) -> None:
             cell.action, cell.reason = "!", f"blocked: {reason}"
 
 
-def _unsplit(roles: Mapping[str, Any]) -> str:
+def _unsplit(launch: Launch, roles: Mapping[str, Any]) -> str:
     """Return why the servers of a split layout can't be started, "" when they can."""
     wanted = {"prefill": "vllm", "decode": "vllm", ROUTER: "vllm-router"}
     for role, kind in wanted.items():
         if (found := roles[role]["engine"]["kind"]) != kind:
             return f"a split layout whose {role} runs on {found} is not in this version, only {kind}"
+    if launch.runtime == "docker" and launch.docker.get("network") != "host":
+        return "the servers of a split layout find each other on the host's network: `docker: {network: host}`"
     return ""
 
 

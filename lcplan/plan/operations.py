@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lcplan.plan.model import Launch, Operation
+from lcplan.plan.model import Cell, Launch, Operation
 
 STEPS = (
     "resolve",
@@ -23,22 +23,27 @@ STEPS = (
 """The operations of one launch, in order; `measure` stands once for each cell."""
 
 
-def operations(launches: Sequence[Launch]) -> list[Operation]:
-    """Return the operations of the scheduled launches, in the order of their start."""
+def operations(launches: Sequence[Launch], bench: Callable[[Launch, Cell], list[str]]) -> list[Operation]:
+    """Return the operations of the scheduled launches, in the order of their start.
+
+    `bench` tells the command that measures a sweep.
+    """
     made: list[Operation] = []
     for launch in sorted(launches, key=lambda one: (one.start_s, one.placement.quads if one.placement else (), one.id)):
-        made += _of(launch)
+        made += _of(launch, bench)
     return made
 
 
-def _of(launch: Launch) -> Iterator[Operation]:
+def _of(launch: Launch, bench: Callable[[Launch, Cell], list[str]]) -> Iterator[Operation]:
     before: tuple[str, ...] = tuple(f"{other}/seal" for other in launch.after)
     for step in STEPS:
         if step == "measure":
             for cell in launch.cells:
                 if cell.action in ("+", "~"):
                     name = f"{launch.id}/measure/{cell.name}"
-                    what = {"cell": cell.name, "fingerprint": cell.fingerprint}
+                    what: dict[str, Any] = {"cell": cell.name, "fingerprint": cell.fingerprint}
+                    if cell.kind == "sweep" and launch.runtime != "sim":
+                        what["bench"] = bench(launch, cell)
                     yield Operation(name, step, launch.id, before, what)
                     before = (name,)
             continue

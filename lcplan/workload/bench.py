@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,10 @@ class Point:
 
 
 async def run(m: Measurement, prefix: Sequence[str], point: Point) -> list[Record]:
-    """Run the tool and return a record a request; file and output stay in `bench/`. Raises CannotMeasure, OSError."""
+    """Run the tool and return a record a request. Raises CannotMeasure, OSError.
+
+    Its command, its output and its result file stay in `bench/`.
+    """
     if shutil.which(prefix[0]) is None:
         raise CannotMeasure(Reason.BENCH_MISSING, f"'{prefix[0]}' is not found")
     folder = m.job.folder / "bench"
@@ -59,6 +63,7 @@ async def run(m: Measurement, prefix: Sequence[str], point: Point) -> list[Recor
     result.unlink(missing_ok=True)
     path = m.job.tokenizer or await _model_path(m)
     command = [*prefix, *arguments(m.job, point, path, m.identity.seed(), result)]
+    (folder / f"{m.cell.name}.sh").write_text(shlex.join(command) + "\n")
     status = await _execute(command, folder / f"{m.cell.name}.log", point.deadline_s)
     try:
         return read(json.loads(result.read_text()), point)

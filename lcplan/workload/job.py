@@ -29,20 +29,23 @@ class Job:
     simulated: bool = False
     speed: float = 200.0
     metrics_urls: tuple[str, ...] = ()
-    bench: tuple[str, ...] | None = None
     vocabulary: int | None = None
     tokenizer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell to measure. `workload` is the resolved point: kind, lengths, users, outputs."""
+    """One cell to measure. `workload` is the resolved point: kind, lengths, users, outputs.
+
+    `bench` is the command of the benchmark tool that measures a sweep, without its flags.
+    """
 
     name: str
     fingerprint: str
     workload: Mapping[str, Any]
     repeat: int = 1
     attempt: int = 1
+    bench: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -83,7 +86,6 @@ def read_job(message: Mapping[str, Any]) -> Job:
         simulated=bool(message.get("simulated")),
         speed=float(message.get("speed") or 200.0),
         metrics_urls=tuple([urls] if isinstance(urls, str) else urls),
-        bench=tuple(message["bench"]) if message.get("bench") else None,
         vocabulary=message.get("vocabulary"),
         tokenizer=message.get("tokenizer"),
     )
@@ -99,6 +101,7 @@ def read_cell(message: Mapping[str, Any]) -> Cell:
         workload=message["workload"],
         repeat=int(message.get("repeat") or 1),
         attempt=int(message.get("attempt") or 1),
+        bench=tuple(message.get("bench") or ()),
     )
 
 

@@ -21,12 +21,12 @@ async def run(m: Measurement) -> Findings:
 
 
 async def _bench(m: Measurement, point: bench.Point) -> Findings:
-    if not m.job.bench:
+    if not m.cell.bench:
         raise CannotMeasure(Reason.BENCH_MISSING)
     before = await m.count()
     m.progress(f"vllm bench serve: {point.requests} requests, {point.users} at once")
     async with counting.watching(m.session.client, m.job) as seen:
-        records = await bench.run(m, m.job.bench, point)
+        records = await bench.run(m, m.cell.bench, point)
     return Findings([await m.segment(records, before, seen, None, loose=True)])
 
 
