@@ -10,6 +10,7 @@ import typer
 
 from lcplan.base.diagnostics import Diagnostic, LcplanError, error, fail, has_errors
 from lcplan.base.files import write_atomic
+from lcplan.cli.options import DEFAULT_STATE, State
 from lcplan.engine.importer import Imported, read
 from lcplan.view.import_ import import_json, import_notes
 
@@ -18,19 +19,31 @@ Running = Annotated[str, typer.Option("--container", metavar="NAME", help="Read 
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the recipe to a file.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that holds something else.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what was read as JSON, and write no recipe.")]
+Results = Annotated[
+    Path | None, typer.Option("--results", metavar="DIR", help="Adopt the runs of an older campaign into the state.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command `import`."""
-    app.command("import", help="Turn an existing launch command into a recipe.")(_import)
+    app.command("import", help="Turn an existing launch command into a recipe, or adopt older results.")(_import)
 
 
 def _import(
-    file: File = "", container: Running = "", output: Output = None, force: Force = False, as_json: AsJson = False
+    file: File = "",
+    container: Running = "",
+    output: Output = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    results: Results = None,
+    state: State = DEFAULT_STATE,
 ) -> None:
     try:
-        if bool(file) == bool(container):
-            raise fail("usage", "give either FILE (or -) or --container NAME")
+        if results is not None and not (file or container):
+            _adopt(results, state, as_json)
+            return
+        if bool(file) == bool(container) or results is not None:
+            raise fail("usage", "give either FILE (or -), --container NAME or --results DIR")
         source = container or ("<stdin>" if file == "-" else file)
         imported = _running(container) if container else read(_text(file))
         if as_json:
@@ -42,6 +55,23 @@ def _import(
         _tell(wrong.diagnostics)
         raise typer.Exit(1) from None
     if imported.failed:
+        raise typer.Exit(1)
+
+
+def _adopt(results: Path, state: Path, as_json: bool) -> None:
+    from lcplan.audit.adopt import adopt
+    from lcplan.cli.output import show, show_json
+    from lcplan.record.lock import hold
+    from lcplan.view.import_ import adopted_text
+
+    with hold(state, "lcplan import --results"):
+        runs, problems = adopt(state, results)
+    if as_json:
+        show_json({"runs": [one.as_json() for one in runs], "messages": [one.as_json() for one in problems]})
+    else:
+        show(adopted_text(runs, state))
+    _tell(problems)
+    if has_errors(problems):
         raise typer.Exit(1)
 
 

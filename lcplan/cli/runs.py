@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lcplan.base.diagnostics import fail
 from lcplan.cli.options import DEFAULT_STATE, AsJson, State, Wait
 from lcplan.cli.output import show, show_errors, show_json
 
@@ -15,16 +18,31 @@ Selectors = Annotated[
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id.")]
 Why = Annotated[str, typer.Option("--why", help="The reason, kept in the ledger.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Bundle = Annotated[Path, typer.Option("-o", "--output", metavar="DIR|FILE.tar", help="Where the bundle goes.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+
+
+class Format(StrEnum):
+    """Formats of an export."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+    INTOTO = "intoto"
+    CRATE = "ro-crate"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `runs list`, `show`, `diff`, `retract` and `invalid`."""
+    """Add the commands `runs list`, `show`, `diff`, `retract`, `invalid`, `bundle` and `export`."""
     group = typer.Typer(help="Recorded runs.", no_args_is_help=True)
     group.command("list", help="List runs with their status and standing.")(_list)
     group.command("show", help="Show one run with its cells and figures.")(_show)
     group.command("diff", help="Say in words what differs between two runs.")(_diff)
     group.command("retract", help="Note that a run's numbers do not hold; nothing is deleted.")(_retract)
     group.command("invalid", help="List every cell that is no result, with its reason.")(_invalid)
+    group.command("bundle", help="Write a run with all that another team needs to verify and replay it.")(_bundle)
+    group.command("export", help="Export all numbers: simulated, invalid and provisional ones are named as such.")(
+        _export
+    )
     app.add_typer(group, name="runs")
 
 
@@ -90,3 +108,38 @@ def _invalid(
         show_json(rows)
     else:
         show(invalid_csv(rows) if csv else invalid_text(rows))
+
+
+def _bundle(run: Run, output: Bundle, state: State = DEFAULT_STATE) -> None:
+    from lcplan.audit.bundle import bundle
+    from lcplan.view.runs import bundled_text
+
+    show(bundled_text(bundle(state, run, output)))
+
+
+def _export(
+    selectors: Selectors = None,
+    form: Annotated[Format, typer.Option("--format", help="How they are written.")] = Format.CSV,
+    output: Output = None,
+    state: State = DEFAULT_STATE,
+) -> None:
+    from lcplan.audit import export
+    from lcplan.base.files import write_atomic
+    from lcplan.record.state import existing
+
+    chosen = selectors or ()
+    if form is Format.CRATE:
+        output = export.to_crate(existing(state), output or state, chosen)
+    elif form is Format.PARQUET:
+        if output is None:
+            raise fail("no-output", "parquet is written to a file", "name it with -o")
+        export.to_parquet(export.rows(existing(state), chosen), output)
+    else:
+        csv = form is Format.CSV
+        text = export.to_csv(export.rows(existing(state), chosen)) if csv else export.to_intoto(existing(state), chosen)
+        if output is None:
+            show(text)
+        else:
+            write_atomic(output, text)
+    if output is not None:
+        show(f"wrote {output}")

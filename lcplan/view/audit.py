@@ -64,6 +64,8 @@ def _links(chain: Chain, with_script: bool) -> list[str]:
     reason = standing.retracted or standing.provisional or standing.reason
     engine, image, plan = run.get("engine") or {}, run.get("image") or {}, run.get("plan") or {}
     rows = [("standing", standing.word + (f" ({reason})" if reason and standing.word != "published" else ""))]
+    if run.get("adopted"):
+        rows.append(("adopted", f"from an older campaign; unknown: {'; '.join(run.get('unknown') or ['nothing'])}"))
     for number, row in chain.rows:
         kept = {key: value for key, value in row.items() if value is not None and key not in ("run", "fingerprint")}
         rows.append((f"points.parquet, row {number}", ", ".join(f"{k}={_plain(v)}" for k, v in kept.items())))

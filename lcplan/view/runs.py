@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lcplan.audit.bundle import Bundled
     from lcplan.audit.diff import Difference
     from lcplan.audit.listing import Listed
 
@@ -46,6 +47,13 @@ def diff_text(a: str, b: str, differences: Sequence[Difference]) -> str:
     if not differences:
         return f"{head}\nno differences"
     return "\n".join([head, *(f"  {difference.sentence}" for difference in differences)])
+
+
+def bundled_text(made: Bundled) -> str:
+    """Return what a bundle holds and what could not be taken along."""
+    lines = [f"wrote {made.path}: {made.files} files, {made.bytes / 1e6:,.1f} MB"]
+    lines += [f"not in it, because the records no longer hold it: {', '.join(made.missing)}"] if made.missing else []
+    return "\n".join(lines)
 
 
 def invalid_csv(rows: Sequence[Mapping[str, str]]) -> str:
