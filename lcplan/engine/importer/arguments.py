@@ -239,7 +239,10 @@ class _Reader:
             self.out.secrets.update(values)
             self.put(name, SECRET)
             return
-        self.out.tokens += values
+        if explicit is not None and explicit.startswith("-"):
+            self.out.tokens[-1] += f"={explicit}"
+        else:
+            self.out.tokens += values
         parsed = [_json(value) for value in values]
         if flag is not None and flag.append and name in self.out.flags:
             before = self.out.flags[name]

@@ -17,9 +17,11 @@ _PROMPT = re.compile(
 _SECOND_PROMPT = re.compile(r"(?<=\\\n)>[ \t]+")
 _DASHES = re.compile(r"(?<![^\s\"'\[])(?:[‐‑‒–—―−]{1,2}|-[‐‑‒–—―−])(?=[A-Za-z]{2})")
 _SHORT_DASH = re.compile(r"(?<![^\s\"'\[])[‐‑‒–—―−](?=[A-Za-z](?:\s|$))")
-_QUOTES = str.maketrans(
-    {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u202f": " ", "\ufeff": None, "\0": None}
-)
+_BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
+_QUOTES = {**str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"}), **_BLANKS}
+_INVISIBLE = str.maketrans({"\ufeff": None, "\0": None})
+_TYPOGRAPHIC = re.compile("[“”„‘’\u00a0\u202f‐‑‒–—―−]")
+_QUOTED = re.compile(r"""'[^'\n]*'|"(?:[^"\\\n]|\\.)*+"|[^'"]+|['"]""")
 _BACKTICK = re.compile(r"(?<=\s)`[ \t]*$", re.MULTILINE)
 _CARET = re.compile(r"(?<=\s)\^[ \t]*$", re.MULTILINE)
 
@@ -36,11 +38,29 @@ def clean(text: str) -> Pasted:
     """Return the sections of a pasted text in plain spelling."""
     findings: list[Finding] = []
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    plain = _SHORT_DASH.sub("-", _DASHES.sub("--", text.translate(_QUOTES)))
-    if any(mark in text for mark in "“”„‘’") or _DASHES.search(text):
-        findings.append(Finding("typographic-characters"))
+    plain = text.translate(_INVISIBLE)
+    if _TYPOGRAPHIC.search(plain):
+        plain, changed = _plain(plain)
+        if changed:
+            findings.append(Finding("typographic-characters"))
     sections = _fenced(plain) if "```" in plain or "~~~" in plain else []
     return Pasted(tuple(_section(section) for section in sections or [plain]), tuple(findings))
+
+
+def _plain(text: str) -> tuple[str, bool]:
+    """The text with typographic characters as plain ones, but not inside single quotes, and whether that changed it."""
+    changed = False
+
+    def plain(found: re.Match[str]) -> str:
+        nonlocal changed
+        piece = found[0]
+        if len(piece) > 1 and piece[0] == "'":
+            return piece
+        made = _SHORT_DASH.sub("-", _DASHES.sub("--", piece.translate(_QUOTES)))
+        changed = changed or made != piece.translate(_BLANKS)
+        return made
+
+    return _QUOTED.sub(plain, text), changed
 
 
 def _fenced(text: str) -> list[str]:

@@ -54,7 +54,7 @@ _HANDLED = {
     ),
 }
 _VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?)")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)[^}]*\}|\$([A-Za-z_]\w*)|\$([1-9])")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)[^}]*\}|\$([A-Za-z_]\w*)|\$([1-9])|\$\{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class _Maker:
             alone = _VARIABLE.fullmatch(value) if value else None
             if value is None or is_secret(name):
                 env[name] = {"from_env": name}
-            elif alone and (alone[1] or alone[2]):
+            elif alone and (alone[1] or alone[2]) in self.imported.unresolved:
                 env[name] = {"from_env": alone[1] or alone[2]}
             else:
                 env[name] = self.text(value)
@@ -266,9 +266,11 @@ class _Maker:
         return [self.value(inner) for inner in value] if isinstance(value, list) else value
 
     def text(self, text: str, kind: str = "text") -> str:
-        """Shell variables become variables of the recipe, to be given with --var."""
+        """Unknown shell variables become variables of the recipe, to be given with --var."""
 
         def name(found: re.Match[str]) -> str:
+            if (found[1] or found[2] or f"${found[3]}") not in self.imported.unresolved:
+                return found[0].replace("${", "$${")
             variable = found[1] or found[2] or f"arg{found[3]}"
             self.variables.setdefault(variable, {"type": kind})
             return "${" + variable + "}"
