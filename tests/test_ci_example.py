@@ -97,10 +97,11 @@ def review(folder: Path, forge: Forge | None = None, **env: str) -> subprocess.C
     lcplan.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lcplan "$@"\n')
     lcplan.chmod(0o755)
     path = f"{lcplan.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    at = {"FORGE": "github", "TOKEN": "t0ken", "PROJECT": "team/campaign", "CHANGE": "7"}
+    at = {"FORGE": "github", "TOKEN": "t0ken", "PROJECT": "team/campaign", "CHANGE": "7"} if forge else {}
+    at |= {"API_URL": forge.url} if forge else {}
     return subprocess.run(
         ["bash", CI / "review.sh"], cwd=folder, text=True, capture_output=True, timeout=120,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPO), **({**at, "API_URL": forge.url} if forge else {}), **env},
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPO), **at, **env},
     )  # fmt: skip
 
 
