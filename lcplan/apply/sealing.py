@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcplan import __version__
 from lcplan.apply import gate, gpus
+from lcplan.apply.secrets import mask_logs, secret_values
 from lcplan.base.canonical import digest, digest_bytes
 from lcplan.engine.base import RUN_ID
 from lcplan.plan.model import Launch, Server
@@ -102,6 +103,7 @@ def predicate(run: LaunchRun, results: Sequence[Mapping[str, Any]]) -> dict[str,
             "kind": launch.kind,
             "version": launch.version,
             "served_version": run.facts.get("served_version"),
+            "identity": run.facts.get("identity"),
             "choices": run.facts.get("choices", {}),
         },
         "image": images.get(launch.servers[-2:][0].role, {"declared": launch.image, "id": None, "digest": None}),
@@ -158,6 +160,7 @@ def finish(root: Path, folder: Path, body: dict[str, Any], plan_id: str) -> None
     from lcplan.workload.parts import merge_parts
 
     merge_parts(folder)
+    mask_logs(folder, secret_values([body["env"], *(one["env"] for one in body.get("servers") or ())]))
     manifest.seal(root, folder, body)
     note(root, body, plan_id)
 

@@ -18,8 +18,9 @@ from lcplan import __version__
 from lcplan.apply import sealing
 from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
+from lcplan.apply.secrets import mask_logs, secret_values
 from lcplan.apply.serve_drift import Unseen, keep_inspection, require_here, serve_folder
-from lcplan.apply.servers import Server, StepFailed, step_failures, until_ready
+from lcplan.apply.servers import LogTail, Server, StepFailed, step_failures, until_ready
 from lcplan.apply.starts import require_free, runtime_for, servers_of, until_released
 from lcplan.apply.turn import Turn
 from lcplan.base.diagnostics import fail
@@ -119,12 +120,14 @@ class ServeRun:
         assert self.launch is not None
         *behind, front = self.servers
         limit_s = self.launch.ready_timeout_s
+        self._tail = LogTail(self.sink, f"serve/{self.name}", self.run)
         async with self._or_nothing():
             if behind:
                 await until_ready(behind, limit_s, self._give_up, self._looked)
                 await front.launch(self.journal)
             await until_ready([front], limit_s, self._give_up, self._looked)
             await front.require_ours()
+            await self._mask()
             entry = await self._record()
             if not self.passing:
                 await self._note(entry)
@@ -138,6 +141,12 @@ class ServeRun:
             for server in reversed(self.servers):
                 await server.stop(5.0 if server.simulated else self.settings.grace_s)
         self.servers = []
+        await self._mask()
+
+    async def _mask(self) -> None:
+        assert self.launch is not None
+        values = secret_values(one.env for one in self.launch.servers)
+        await asyncio.to_thread(mask_logs, serve_folder(self.settings.root, self.name), values)
 
     @contextlib.asynccontextmanager
     async def _or_nothing(self) -> AsyncIterator[None]:
@@ -153,7 +162,7 @@ class ServeRun:
     async def _stop_known(self, known: Mapping[str, Any]) -> None:
         self._tell("stopping", known["run"])
         with step_failures(), self.journal.effect("serve_stop", known["run"], serve=self.name):
-            await asyncio.to_thread(end_known, known)
+            await asyncio.to_thread(end_known, self.settings.root, known)
             if not known["simulated"]:
                 await until_released(known["place"]["gpus"], runtime_of(known["runtime"]))
             await self._note(None)
@@ -214,6 +223,7 @@ class ServeRun:
             )
 
     def _looked(self) -> None:
+        self._tail.tell(self.servers)
         if self.turn.taken and all(one.facts().kv_tokens for one in self.servers[:-1] or self.servers):
             self.turn.give()
 
@@ -238,7 +248,7 @@ def runs(known: Mapping[str, Any]) -> bool:
     return all(runtime_of(one["runtime"]).exited(one["handle"]) is None for one in known["servers"])
 
 
-def end_known(known: Mapping[str, Any]) -> None:
+def end_known(root: Path, known: Mapping[str, Any]) -> None:
     """End the servers of an entry as the state tells of them. Raises LcplanError, `serve-elsewhere` among others."""
     try:
         require_here(known)
@@ -248,6 +258,7 @@ def end_known(known: Mapping[str, Any]) -> None:
     for one in reversed(known["servers"]):
         grace_s = 5.0 if known["simulated"] else float(known["spec"]["docker"].get("stop_grace_s", _GRACE_S))
         runtime_of(one["runtime"]).stop(one["handle"], grace_s)
+    mask_logs(serve_folder(root, known["served"]), secret_values(one["env"] for one in known["servers"]))
 
 
 def end_serves(root: Path, sink: Sink) -> list[str]:
@@ -257,7 +268,7 @@ def end_serves(root: Path, sink: Sink) -> list[str]:
     # What this machine can't end comes last, so that it keeps nothing else from being ended.
     for name, known in sorted(serves.items(), key=lambda item: item[1]["host"] != platform.node()):
         sink({"event": "serve", "serve": name, "run": known["run"], "what": "stopping", "sentence": ""})
-        end_known(known)
+        end_known(root, known)
         note(root, name, None, "destroy", known["simulated"])
     return [known["run"] for known in serves.values()]
 

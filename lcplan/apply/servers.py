@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.probe import Probe
+from lcplan.apply.secrets import mask, secret_values
 from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import LcplanError
 from lcplan.engine.dialect import DIALECTS
@@ -24,6 +27,9 @@ _DEATH_POLL_S = 0.2
 _QUIET_LIMIT_S = 900.0
 """Seconds without a new log line after which a start counts as hung (good starts were silent for up to 65 s)."""
 _TOKEN_LIMIT_S = 30.0
+_TELL_S = 1.0
+_SHOWN = 4096
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 SIMULATOR_NOTICE = b"lcplan simulator: every number of this server is simulated"
 """What the simulator writes at the top of its log, whatever started it."""
 
@@ -44,6 +50,11 @@ class Server:
 
         self.planned, self.start, self.runtime = planned, start, runtime
         self.served = served or start.run
+        self.named = planned.kind != "openai" or self.served in start.argv
+        """Whether the command tells the server its name; else the name is the server's own, and proves nothing."""
+        self.last_line = ""
+        self._secrets = secret_values([planned.env])
+        self._held = b""
         self.url = f"http://{runtime.address()}:{start.port}"
         self.handle: Handle | None = None
         self.heard = time.monotonic()
@@ -87,6 +98,8 @@ class Server:
         said = await self.probe.ready()
         if said == "dead":
             raise self.crash("the engine reports that it is dead")
+        if said == "ready" and not self.named and (names := await self.probe.served()):
+            self.served = next((name for name in names if name in self.planned.argv), names[0])
         return said == "ready"
 
     async def generates(self, limit_s: float) -> None:
@@ -104,17 +117,17 @@ class Server:
 
     def read_log(self) -> bool:
         """Read what the log has grown by; return whether it did."""
-        grown = False
+        at = self._log_at
         with contextlib.suppress(FileNotFoundError), self.start.log.open("rb") as file:
             file.seek(self._log_at)
             while block := file.read(1 << 20):
-                self._log.feed(block)
-                self._notice |= SIMULATOR_NOTICE in block
                 self._log_at += len(block)
-                grown = True
-        if grown:
+                # A line is read when it is whole, so that no part of a secret is taken for something else.
+                whole, newline, self._held = (self._held + block).rpartition(b"\n")
+                self._take(whole + newline)
+        if self._log_at > at:
             self.heard = time.monotonic()
-        return grown
+        return self._log_at > at
 
     def require_alive(self) -> None:
         """Raise StepFailed when the server has ended."""
@@ -132,7 +145,10 @@ class Server:
         """Return the failure with the class and the last error of the log."""
         from lcplan.engine.logs import classify_exit
 
-        hint, facts = "", self.facts()
+        self.read_log()
+        self._take(self._held)
+        self._held = b""
+        hint, facts = "", self._log.facts()
         found = classify_exit(facts, exit_code)
         if found is not None and (facts.failure or not reason):
             reason, hint = found.kind, found.hint
@@ -151,12 +167,39 @@ class Server:
             with step_failures():
                 await asyncio.to_thread(self.runtime.stop, self.handle, grace_s)
             self.read_log()
+            self._take(self._held)
+            self._held = b""
+
+    def _take(self, text: bytes) -> None:
+        if not text:
+            return
+        self._notice |= SIMULATOR_NOTICE in text
+        if self._secrets:
+            text = mask(text.decode(errors="replace"), self._secrets).encode()
+        self._log.feed(text)
+        shown = _ESCAPES.sub("", text[-_SHOWN:].decode(errors="replace")).strip()
+        self.last_line = shown.splitlines()[-1].strip() if shown else self.last_line
 
     async def _token(self, limit_s: float) -> bool:
         try:
             return await asyncio.wait_for(self.probe.token(self.served), limit_s)
         except TimeoutError:
             return False
+
+
+class LogTail:
+    """Tells the last line of the servers' logs while they start, at most once a second."""
+
+    def __init__(self, sink: Sink, launch: str, run: str) -> None:
+        self._sink, self._event = sink, {"event": "log", "launch": launch, "run": run}
+        self._told, self._next = "", 0.0
+
+    def tell(self, servers: Sequence[Server]) -> None:
+        """Tell the last line of the first server that is not silent, when there is a new one."""
+        line = next((one.last_line for one in servers if one.last_line), "")
+        if line != self._told and time.monotonic() >= self._next:
+            self._told, self._next = line, time.monotonic() + _TELL_S
+            self._sink({**self._event, "line": line})
 
 
 async def until_ready(

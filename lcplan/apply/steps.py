@@ -16,7 +16,7 @@ from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.measure import Measuring, NoResult
 from lcplan.apply.neighbours import Neighbours
-from lcplan.apply.servers import Server, StepFailed, first_death, step_failures, until_ready
+from lcplan.apply.servers import LogTail, Server, StepFailed, first_death, step_failures, until_ready
 from lcplan.apply.starts import require_free, runtime_for, servers_of, until_released
 from lcplan.apply.turn import Turn
 from lcplan.engine.dialect import DIALECTS
@@ -138,10 +138,11 @@ class LaunchRun:
         """Wait for the engine's own readiness and one generated token, of every server."""
         *behind, front = self.servers
         limit_s = float(self.launch.ready_timeout_s)
+        self._tail = LogTail(self.sink, self.launch.id, self.run)
         if behind:
-            await until_ready(behind, limit_s, self.interrupted, self._give_turn)
+            await until_ready(behind, limit_s, self.interrupted, self._looked)
             await front.launch(self.journal)
-        await until_ready([front], limit_s, self.interrupted, self._give_turn)
+        await until_ready([front], limit_s, self.interrupted, self._looked)
         self.turn.give()
         self.times["ready"] = _now()
 
@@ -149,6 +150,11 @@ class LaunchRun:
         """Prove that the servers on the ports are those that were started."""
         for server in self.servers:
             await server.require_ours()
+        self.facts["identity"] = "proven" if all(server.named for server in self.servers) else "unproven"
+        if self.facts["identity"] == "unproven":
+            sentence = "the command has no {run_id}, so nothing but its process shows that the server is this run's"
+            self.sink({"event": "warning", "launch": self.launch.id, "run": self.run, "code": "identity-unproven",
+                       "sentence": sentence, "hint": "put {run_id} where the command takes the served name"})  # fmt: skip
         self.facts["served_version"] = await self._engine.probe.version()
         if self.simulated and not self.rehearsal:
             self.sink({"event": "simulator", "launch": self.launch.id, "run": self.run})
@@ -256,8 +262,9 @@ class LaunchRun:
         """The server whose pool counts: of a split layout the last decode server."""
         return self.servers[-2] if len(self.servers) > 1 else self.servers[-1]
 
-    def _give_turn(self) -> None:
-        """Let the next launch of the node start once the servers have measured their memory."""
+    def _looked(self) -> None:
+        """Show what the logs say; let the next launch of the node start once the servers have measured their memory."""
+        self._tail.tell(self.servers)
         if self.turn.taken and all(one.facts().kv_tokens for one in self.servers[:-1] or self.servers):
             self.turn.give()
 
@@ -294,7 +301,7 @@ class LaunchRun:
         *behind, front = self.servers
         return {
             "base_url": front.url, "engine": self.launch.kind,
-            "engine_version": self.facts.get("served_version") or self.launch.version, "served": self.run,
+            "engine_version": self.facts.get("served_version") or self.launch.version, "served": front.served,
             "context": self.launch.context, "simulated": self.simulated, "speed": self.speed,
             "lineage": self.settings.lineage, "run": self.run, "attempt": 1, "folder": str(self.folder.resolve()),
             "engines": self.capacity.engines, "tokenizer": self.launch.model_path,
