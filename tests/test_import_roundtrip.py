@@ -23,8 +23,8 @@ from lcplan.recipe.load import load
 # Any text without control characters, and pieces that shells, docker and YAML read in their own way.
 nasty = st.one_of(
     st.sampled_from(
-        [*"'\"\\$`!#&|;<>(){}[]*?~ =%@:,", "$HOME", "$(id)", "`id`", "${A:-b}", "a b", "'\"'", "\\\n", "a\nb", "no", "null",
-         "1e3", "0x10", "…", "—x", "“q”", "{{ a }}", "@RUN_ID@", "# c", "--x", "-", "a,b", "key=value", "<a>"]
+        [*"'\"\\$`!#&|;<>(){}[]*?~ =%@:,", "$HOME", "$(id)", "`id`", "${A:-b}", "a b", "'\"'", "\\\n", "a\nb", "no",
+         "null", "1e3", "0x10", "…", "—x", "“q”", "{{ a }}", "@RUN_ID@", "# c", "--x", "-", "a,b", "key=value", "<a>"]
     ),
     st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12),
 )  # fmt: skip

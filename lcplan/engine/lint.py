@@ -136,10 +136,20 @@ def _image(spec: ServerSpec, facts: LintFacts) -> Iterator[Diagnostic]:
 
 
 def _command(spec: ServerSpec, facts: LintFacts) -> Iterator[Diagnostic]:
-    if not any("{port}" in word for word in spec.command or ()):
+    words, place = spec.command or (), facts.source_of("engine")
+    if not any("{port}" in word for word in words):
         hint = "write {port} where the command takes its port"
-        yield warning("command-without-port", "the command has no {port}: it can't be told where to listen", hint,
-                      facts.source_of("engine"))  # fmt: skip
+        yield warning(
+            "command-without-port", "the command has no {port}: it can't be told where to listen", hint, place
+        )
+    if any("{run_id}" in word and word != "{run_id}" for word in words):
+        message = "{run_id} stands inside a longer word: it is only filled in as a word of its own"
+        yield error("run-id-inside-word", message, 'write two words, such as "--name", "{run_id}"', place)
+    elif "{run_id}" not in words:
+        message = "the command has no {run_id}: that a server is the run's own can't be proven by its name"
+        yield warning(
+            "command-without-run-id", message, "write {run_id} where the command takes the served name", place
+        )
 
 
 def _version(spec: ServerSpec, facts: LintFacts, catalogue: Catalogue) -> Iterator[Diagnostic]:
