@@ -153,8 +153,9 @@ class LaunchRun:
         self.facts["identity"] = "proven" if all(server.named for server in self.servers) else "unproven"
         if self.facts["identity"] == "unproven":
             sentence = "the command has no {run_id}, so nothing but its process shows that the server is this run's"
+            hint = "put {run_id} where the command takes the served name"
             self.sink({"event": "warning", "launch": self.launch.id, "run": self.run, "code": "identity-unproven",
-                       "sentence": sentence, "hint": "put {run_id} where the command takes the served name"})  # fmt: skip
+                       "sentence": sentence, "hint": hint})  # fmt: skip
         self.facts["served_version"] = await self._engine.probe.version()
         if self.simulated and not self.rehearsal:
             self.sink({"event": "simulator", "launch": self.launch.id, "run": self.run})
