@@ -65,10 +65,18 @@ def test_simulated_numbers_are_left_out_unless_asked_for_and_then_marked(root: P
     assert 'class="mark">simulated' not in without
     with_them = page(root, "--simulated")
     chat = re.search(r'<section id="group-0">.*?</section>', with_them, re.S)
-    assert chat and "rehearsed" in chat[0]
+    assert chat and "rehearsed (simulated)" in chat[0]
     assert all('class="mark">simulated' in one for one in re.findall(r"<figcaption>.*?</figcaption>", chat[0]))
     assert re.search(r'<caption><span class="mark">simulated</span></caption>', chat[0])
-    assert "rehearsed: 4 s" not in with_them and re.search(r"rehearsed, chat\S+: 4 s, .*\(simulated\)", with_them)
+    assert re.search(r"rehearsed \(simulated\), chat\S+: 4 s, .*\(simulated\)", with_them)
+
+
+def test_a_rehearsal_and_a_measurement_of_one_stack_are_never_joined(tmp_path: Path) -> None:
+    statekit.seal(tmp_path, "real", cells=[report_kit.point("real", 1)])
+    statekit.seal(tmp_path, "sim", cells=[report_kit.point("sim", 8)], simulated=True)
+    statekit.saved(tmp_path)
+    series = groups(gather(tmp_path, simulated=True).cells, ())[0].charts[0].series
+    assert [(one.name, len(one.dots)) for one in series] == [("glm53_flash", 1), ("glm53_flash (simulated)", 1)]
 
 
 def test_what_is_no_result_is_counted_and_listed_with_its_reason(root: Path) -> None:
@@ -124,7 +132,7 @@ def test_the_gantt_shows_the_last_plan_as_it_ran(tmp_path: Path) -> None:
     statekit.seal(tmp_path, "one", times=times(10, 12, 20), plan={"id": "2"})
     statekit.seal(tmp_path, "two", times=times(20, 21, 30), plan={"id": "2"}, placement=placed)
     statekit.saved(tmp_path)
-    found = gantt(gather(tmp_path).runs)
+    found = gantt(gather(tmp_path))
     assert found and [(bar.run, bar.start, bar.ready, bar.end) for bar in found.bars] == [
         ("one", 0, 2, 10), ("two", 10, 11, 20),
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lcplan.base.diagnostics import LcplanError
 from lcplan.record import ledger, manifest
 
-_FORMAT = 1
+_FORMAT = 2
 _WAIT_S = 30
 _SCHEMA = f"""
 BEGIN;
@@ -82,11 +82,14 @@ def opened(root: Path) -> Iterator[Index]:
 
 
 def figures(predicate: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str | None, str]]:
-    """Yield (cell, metric, number, unit, status) for every figure of a run: metrics of cells, then its capacity."""
+    """Yield (cell, metric, number, unit, status) for every figure of a run: metrics of cells, then its capacity.
+
+    A statistic that is the value itself (the median, the least of one) is no figure of its own.
+    """
     for cell in predicate["cells"]:
         for name, metric in (cell.get("metrics") or {}).items():
             for statistic, number in metric.items():
-                if _is_number(number) and statistic not in ("n", "median"):  # the median is the value
+                if _is_number(number) and statistic != "n" and (statistic == "value" or number != metric.get("value")):
                     path = name if statistic == "value" else f"{name}.{statistic}"
                     yield cell["cell"], path, number, metric.get("unit"), cell["status"]
         for path, number in _leaves("capacity", cell.get("capacity")):

@@ -16,11 +16,12 @@ from lcplan.record.index import opened
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One recorded cell with its run's predicate and how it stands."""
+    """One recorded cell with its run's predicate and how it stands; `subject` is the name that it is drawn under."""
 
     predicate: Mapping[str, Any]
     cell: Mapping[str, Any]
     standing: Standing
+    subject: str
 
     @property
     def run(self) -> str:
@@ -31,11 +32,6 @@ class Measured:
     def ref(self) -> str:
         """The reference that `audit why` takes."""
         return f"{self.run}/{self.cell['cell']}"
-
-    @property
-    def subject(self) -> str:
-        """What was measured: the stack with its variant, and whether it was simulated."""
-        return subject(self.predicate)
 
     def figure(self, metric: str) -> Mapping[str, Any] | None:
         """Return a metric with its statistics, None when it was not recorded."""
@@ -69,6 +65,10 @@ class Campaign:
     events: int
     warnings: tuple[str, ...]
 
+    def subject(self, predicate: Mapping[str, Any]) -> str:
+        """Return the name under which a run's numbers are drawn."""
+        return _subject(predicate, _mixed(self.runs))
+
 
 def gather(root: Path, simulated: bool = False, plan: Mapping[str, Any] | None = None) -> Campaign:
     """Return what a report of a state shows. With a plan (the content of its file), only that plan's cells.
@@ -99,21 +99,27 @@ def gather(root: Path, simulated: bool = False, plan: Mapping[str, Any] | None =
     )
 
 
-def subject(predicate: Mapping[str, Any]) -> str:
-    """Return the name under which a run's numbers are drawn."""
-    variant = f" / {predicate['variant']}" if predicate.get("variant") else ""
-    return f"{predicate.get('stack') or 'unknown stack'}{variant}"
-
-
 def _cells(root: Path, runs: Sequence[Listed], held: Mapping[str, set[str]]) -> Iterator[Measured]:
-    records = Records(root)
+    records, mixed = Records(root), _mixed(runs)
     with opened(root) as index:
         for one in runs:
             if one.standing.retracted:
                 continue
             for cell in one.predicate["cells"]:
                 if cell["fingerprint"] in held.get(_run(one), ()):
-                    yield Measured(one.predicate, cell, standing(records, index, _run(one), cell))
+                    stands = standing(records, index, _run(one), cell)
+                    yield Measured(one.predicate, cell, stands, _subject(one.predicate, mixed))
+
+
+def _mixed(runs: Sequence[Listed]) -> bool:
+    """Return whether there are simulated runs beside real ones: no line may join the two."""
+    return len({bool(one.predicate["simulated"]) for one in runs}) > 1
+
+
+def _subject(predicate: Mapping[str, Any], mixed: bool) -> str:
+    variant = f" / {predicate['variant']}" if predicate.get("variant") else ""
+    simulated = " (simulated)" if mixed and predicate["simulated"] else ""
+    return f"{predicate.get('stack') or 'unknown stack'}{variant}{simulated}"
 
 
 def _run(one: Listed) -> str:

@@ -40,7 +40,7 @@ _WORDS = {"prompt": "prompt", "history": "history", "new": "new tokens", "output
 class Dot:
     """One recorded value. `low` and `high` span its whisker; `capped` says that `high` is a figure of its own.
 
-    `ref` leads to the record, `label` says it in words. `limited`: capacity-limited; `open`: not published.
+    `shown` is the value in digits, `label` all of it in words. `limited`: capacity-limited; `open`: not published.
     """
 
     x: float
@@ -48,8 +48,8 @@ class Dot:
     low: float
     high: float
     capped: bool
-    ref: str
     run: str
+    shown: str
     label: str
     limited: bool
     open: bool
@@ -197,20 +197,20 @@ def _dot(one: Measured, metric: str, x: float, unit: str) -> Dot | None:
         value = 1000 / value
     if not metric.endswith("ttft_s") and whole is None:
         low, high, capped = value, value, False
-    return Dot(x, value, low, high, capped, f"{one.ref}#{metric}", one.run, _label(one, metric, value, high, unit),
-               one.limited, one.standing.word not in ("published", "simulated"))  # fmt: skip
+    shown = show_number(value) + (f" of {show_number(high)}" if whole is not None else "")
+    p90 = f", p90 {show_number(high)} {unit}" if capped and whole is None else ""
+    label = f"{_where(one, metric)}: {shown} {unit}{p90} ({_worth(one)})"
+    open_ = one.standing.word not in ("published", "simulated")
+    return Dot(x, value, low, high, capped, one.run, shown, label, one.limited, open_)
 
 
-def _label(one: Measured, metric: str, value: float, high: float, unit: str) -> str:
-    """Return what a dot says: who, where, the figure, and what is to be known of it."""
-    figure = f"{show_number(value)} {unit}"
-    if metric in _OF:
-        figure = f"{show_number(value)} of {show_number(high)} {unit}"
-    elif metric == "ttft_s" and high > value and "p90" in (one.figure(metric) or {}):
-        figure += f", p90 {show_number(high)} {unit}"
+def _where(one: Measured, metric: str) -> str:
     turn = f", turn {metric[4:].split('_')[0]}" if metric.startswith("turn") else ""
-    said = [one.standing.word] + (["capacity-limited"] if one.limited else [])
-    return f"{one.subject}, {one.cell['cell']}{turn}: {figure} ({', '.join(said)})"
+    return f"{one.subject}, {one.cell['cell']}{turn}"
+
+
+def _worth(one: Measured) -> str:
+    return one.standing.word + (", capacity-limited" if one.limited else "")
 
 
 def show_number(value: Any) -> str:

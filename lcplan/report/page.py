@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from lcplan import __version__
 from lcplan.audit.listing import Listed
-from lcplan.report.campaign import Campaign, Measured, subject
+from lcplan.report.campaign import Campaign, Measured
 from lcplan.report.capacity import Held, capacity_rows
 from lcplan.report.figures import Group, groups, show_number
 from lcplan.report.gantt import gantt
@@ -39,7 +39,7 @@ _COLUMNS = (
 
 def page(campaign: Campaign, output: Path) -> str:
     """Return the HTML of a report to be written to `output`, from where it links to the files of the runs."""
-    slots = _slots(campaign.runs)
+    slots = _slots(campaign)
     made = groups(campaign.cells, campaign.left_out)
     to_runs = quote(os.path.relpath(campaign.root.resolve() / "runs", output.parent.resolve()))
     parts = [
@@ -52,7 +52,7 @@ def page(campaign: Campaign, output: Path) -> str:
         _gantt(campaign, slots),
         _left_out(campaign),
         _runs(campaign),
-        *(_run(one, campaign.root, to_runs) for one in campaign.runs),
+        *(_run(one, campaign, to_runs) for one in campaign.runs),
     ]
     styles = files("lcplan.report").joinpath("page.css").read_text()
     head = tag(
@@ -74,9 +74,11 @@ _HOW_TO_READ = (
 )
 
 
-def _slots(runs: Sequence[Listed]) -> dict[str, int]:
+def _slots(campaign: Campaign) -> dict[str, int]:
     """Return a colour for each subject, the same everywhere on the page."""
-    return {name: number for number, name in enumerate(sorted({subject(one.predicate) for one in runs}))}
+    return {
+        name: number for number, name in enumerate(sorted({campaign.subject(one.predicate) for one in campaign.runs}))
+    }
 
 
 def _head(campaign: Campaign) -> str:
@@ -197,7 +199,7 @@ def _held(held: Held | None, run: str) -> str:
 
 def _gantt(campaign: Campaign, slots: Mapping[str, int]) -> str:
     head = tag("h2", "As run", id="gantt")
-    found = gantt(campaign.runs, campaign.plan)
+    found = gantt(campaign)
     if found is None:
         return head + tag("p", "No run has recorded its times.")
     plan = f"plan {found.plan[:12]}" if found.plan else "runs without a plan"
@@ -240,7 +242,7 @@ def _runs(campaign: Campaign) -> str:
     return tag("h2", "Runs", id="runs") + table(header, rows)
 
 
-def _run(one: Listed, root: Path, to_runs: str) -> str:
+def _run(one: Listed, campaign: Campaign, to_runs: str) -> str:
     run = one.predicate
     run_id = str(run["run"])
     folder = f"{to_runs}/{quote(run_id)}"
@@ -248,23 +250,24 @@ def _run(one: Listed, root: Path, to_runs: str) -> str:
     image, engine = run.get("image") or {}, run.get("engine") or {}
     facts = [
         ("standing", one.standing.word + (f": {why}" if why else "")),
-        ("stack", f"{subject(run)}, {run.get('label') or run.get('layout')}, quad {run.get('quad') or '(whole node)'}"),
+        ("stack", f"{campaign.subject(run)}, {run.get('label') or run.get('layout')}"),
+        ("quad", str(run.get("quad") or "(whole node)")),
         ("engine", f"{engine.get('kind') or 'unknown'} {engine.get('served_version') or engine.get('version') or ''}"),
         ("image", " ".join(str(image[key]) for key in ("declared", "digest") if image.get(key)) or "none"),
         ("plan", str((run.get("plan") or {}).get("id") or "unknown")),
         ("recipe", ", ".join(dict.fromkeys(f"{r['file']}:{r['line']}" for r in run.get("recipe") or [])) or "unknown"),
     ]
     cells = [
-        [text(cell["cell"]), text(cell["status"]), text(_in_short(Measured(run, cell, one.standing)))]
+        [text(cell["cell"]), text(cell["status"]), text(_in_short(Measured(run, cell, one.standing, "")))]
         for cell in run["cells"]
     ]
     present = [
         file
         for file in ("manifest.json", "cmd.sh", "server.log", "niah.log")
-        if (root / "runs" / run_id / file).is_file()
+        if (campaign.root / "runs" / run_id / file).is_file()
     ]
     try:
-        script = (root / "runs" / run_id / "cmd.sh").read_text(errors="replace")
+        script = (campaign.root / "runs" / run_id / "cmd.sh").read_text(errors="replace")
     except OSError:
         script = "(this run has no cmd.sh)"
     return tag(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcplan.base.diagnostics import fail
 from lcplan.base.units import show_tokens
-from lcplan.report.figures import Chart, Dot, show_number
+from lcplan.report.figures import Chart, Dot
 from lcplan.report.gantt import Bar, Gantt
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ def _bars(axes: Axes, chart: Chart, slots: Mapping[str, int]) -> list[tuple[str,
         bar[0].set_url(_link(links, dot.run, dot.label))
         if dot.high > max(dot.y, dot.low):
             axes.plot([dot.low, dot.high], [row, row], color=_INK, linewidth=1)
-        axes.annotate(show_number(dot.y), (max(dot.y, dot.high), row), xytext=(4, 0), textcoords="offset points",
+        axes.annotate(dot.shown, (max(dot.y, dot.high), row), xytext=(4, 0), textcoords="offset points",
                       va="center", fontsize=8, color=_INK)  # fmt: skip
     axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.2 * max((max(dot.y, dot.high) for _, _, dot in rows), default=1) or 1)
+    axes.set_xlim(0, 1.25 * max((max(dot.y, dot.high) for _, _, dot in rows), default=1) or 1)
     axes.set_xlabel(chart.unit)
     axes.grid(axis="y", visible=False)
     return links
