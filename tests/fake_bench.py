@@ -15,6 +15,7 @@ options, flags = json.loads(sys.argv[1]), sys.argv[2:]
 given = dict(itertools.pairwise(flags))
 count, prompt, output = (int(given[f]) for f in ("--num-prompts", "--random-input-len", "--random-output-len"))
 failed = options.get("failed", 0)
+time.sleep(options.get("seconds", 0))
 if options.get("hang"):
     time.sleep(600)
 good = count - failed

@@ -50,6 +50,9 @@ def cell_seconds(kind: str, d: Mapping[str, Any], engines: int) -> float:
             total += users * prefill_seconds(length - before, before) + decode_seconds(d["output"], users)
             before = length
         return total
+    if "rate" in d:
+        sent, prefill = int(d["requests"]["total"]), prefill_seconds(d["prompt"])
+        return total + max(sent / float(d["rate"]), sent * prefill / ranks) + decode_seconds(d["output"], 1)
     users = int(d["users"])
     waves = -(-users // ranks)
     if kind == "agent":

@@ -35,7 +35,7 @@ class Cell:
     variant: str | None
     workload: str
     kind: str
-    axes: Mapping[str, int]
+    axes: Mapping[str, float]
     definition: Mapping[str, Any]
     repeat: int
     length: int

@@ -23,7 +23,7 @@ class Point:
     workload: str
     kind: str
     name: str
-    axes: Mapping[str, int]
+    axes: Mapping[str, float]
     definition: Mapping[str, Any]
     digest: str
     length: int
@@ -100,11 +100,11 @@ def _points(item: Mapping[str, Any], known: dict[str, list[Point]]) -> list[Poin
 def _expand(item: Mapping[str, Any]) -> Iterator[Point]:
     kind, name = item["kind"], item["name"]
     base = {k: v for k, v in item.items() if k not in ("name", "axes", "points")}
-    axes: Mapping[str, list[int]] = item["axes"]
-    rows: list[tuple[dict[str, int], dict[str, Any], str | None]] = [({}, {}, None)]
+    axes: Mapping[str, list[float]] = item["axes"]
+    rows: list[tuple[dict[str, float], dict[str, Any], str | None]] = [({}, {}, None)]
     if kind == "grid" and item["points"]:
-        rows = [({"prompt": p["prompt"], "users": p["users"]}, {k: p[k] for k in ("output",) if k in p}, p.get("name"))
-                for p in item["points"]]  # fmt: skip
+        rows = [({k: p[k] for k in ("prompt", "users", "rate") if k in p}, {k: p[k] for k in ("output",) if k in p},
+                 p.get("name")) for p in item["points"]]  # fmt: skip
     names = sorted(axes)
     for fixed, extra, own_name in rows:
         for values in product(*(axes[a] for a in names)):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from lcplan.base.diagnostics import Diagnostic, Source, error, has_errors, nearest
 from lcplan.recipe.merge import merge
 from lcplan.recipe.nodes import check_nodes
-from lcplan.recipe.schema import WORKLOADS, Recipe, Workload, check_name
+from lcplan.recipe.schema import WORKLOADS, Recipe, Workload, check_name, parse_rate
 from lcplan.recipe.yamltree import Key, Tree
 
 _SECRET_WORDS = {"TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIALS"}
@@ -104,7 +104,7 @@ def _experiments(data: dict[str, Any], tree: Tree, problems: list[Diagnostic]) -
 
 
 def _point_axes(item: Mapping[str, Any]) -> tuple[str, ...]:
-    return ("prompt", "users") if item["kind"] == "grid" else ()
+    return ("prompt", "users", "rate") if item["kind"] == "grid" else ()
 
 
 def _rule(
@@ -126,7 +126,7 @@ def _rule(
             "workload": [w["name"] for w in experiment["workloads"]],
         }.get(axis)
         if names is None:
-            rule[axis] = [_size(one, place, problems) for one in wanted]
+            rule[axis] = [(_rate if axis == "rate" else _size)(one, place, problems) for one in wanted]
             continue
         rule[axis] = wanted
         for one in wanted:
@@ -188,13 +188,14 @@ def _axes(made: dict[str, Any], model: Workload, path: Key, tree: Tree, problems
             problems.append(error("unknown-axis", f"a {made['kind']} has no axis '{axis}'", hint, tree.key_place(here)))
         if not values:
             problems.append(error("empty-axis", f"axis '{axis}' has no values", "give at least one", tree.place(here)))
-        made["axes"][axis] = [_size(v, tree.place((*here, i)), problems) for i, v in enumerate(values)]
+        value_of = _rate if axis == "rate" else _size
+        made["axes"][axis] = [value_of(v, tree.place((*here, i)), problems) for i, v in enumerate(values)]
         if len(set(made["axes"][axis])) != len(values):
             problems.append(error("duplicate-axis", f"axis '{axis}' has a value twice", "keep one", tree.place(here)))
     needed = {
         "needle": ("prompt",),
         "oneshot": ("prompt",),
-        "sweep": ("prompt", "users"),
+        "sweep": ("prompt",),
         "agent": ("history", "new", "users"),
         "ramp": ("conversations",),
     }.get(made["kind"], ())
@@ -202,9 +203,35 @@ def _axes(made: dict[str, Any], model: Workload, path: Key, tree: Tree, problems
         if field not in made and field not in made["axes"]:
             problems.append(error("missing-key", f"a {made['kind']} needs `{field}:`, as a key or as an axis", "",
                                   tree.place(path)))  # fmt: skip
-    if made["kind"] == "grid" and not made["points"] and not {"prompt", "users"} <= set(made["axes"]):
+    if made["kind"] == "grid" and not made["points"] and "prompt" not in made["axes"]:
         problems.append(error("missing-key", "a grid needs `points:` or the axes prompt and users", "",
                               tree.place(path)))  # fmt: skip
+    if made["kind"] in ("grid", "sweep"):
+        _load(made, path, tree, problems)
+
+
+def _load(made: dict[str, Any], path: Key, tree: Tree, problems: list[Diagnostic]) -> None:
+    """Check that every point has either users or a rate, and says how many requests it sends."""
+    points: list[dict[str, Any]] = made.get("points") or [{}]
+    loads = {key for key in ("users", "rate") if key in made or key in made["axes"] or any(key in p for p in points)}
+    bare = any(not ({*point, *made["axes"], *made} & {"users", "rate"}) for point in points)
+    if len(loads) != 1 or bare:
+        what = "users and a rate" if len(loads) == 2 else "neither users nor a rate"
+        problems.append(error("missing-key", f"the points of a {made['kind']} have {what}",
+                              "give `users:` or `rate:`, as a key or as an axis", tree.place(path)))  # fmt: skip
+        return
+    wanted = "total" if "rate" in loads else "per_user" if made["kind"] == "sweep" else ""
+    if wanted and not made.get("requests", {}).get(wanted):
+        problems.append(error("missing-key", f"a {made['kind']} with {loads.pop()} needs `requests: {{{wanted}: ...}}`",
+                              "", tree.place(path)))  # fmt: skip
+
+
+def _rate(value: Any, place: Source, problems: list[Diagnostic]) -> float:
+    try:
+        return parse_rate(value)
+    except ValueError as problem:
+        problems.append(error("wrong-type", str(problem), "", place))
+        return 1
 
 
 def _size(value: Any, place: Source, problems: list[Diagnostic]) -> int:

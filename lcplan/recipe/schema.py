@@ -26,6 +26,13 @@ def check_name(value: str) -> str:
     return value
 
 
+def parse_rate(value: object) -> float:
+    """Return requests per second, whole ones as an integer; raise ValueError for what is no positive number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+        raise ValueError(f"expected requests per second, a number above 0, got '{value}'")
+    return int(value) if value == int(value) else value
+
+
 def _ports(value: object) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value}-{value}"
@@ -65,6 +72,7 @@ LayoutField = Annotated[
 ]
 Env = Annotated[dict[str, EnvValue], PlainValidator(_env)]
 Count = Annotated[int, Field(ge=1, strict=True)]
+Rate = Annotated[float, BeforeValidator(parse_rate)]
 Runtime = Literal["process", "docker", "slurm"]
 
 
@@ -223,38 +231,47 @@ class Oneshot(Workload):
     output: Tokens
 
 
+class Requests(Part):
+    """How many requests a point sends: `per_user` x users, at least `min`; `total` where they come at a rate."""
+
+    per_user: Count | None = None
+    min: Count = 1
+    total: Count | None = None
+
+
 class GridPoint(Part):
-    """One point of a grid."""
+    """One point of a grid: so many users at once, or requests that come at a rate."""
 
     prompt: Tokens
-    users: Count
+    users: Count | None = None
+    rate: Rate | None = None
     output: Tokens | None = None
     name: Name | None = None
 
 
 class Grid(Workload):
-    """(prompt, users) points, each with that many requests at once."""
+    """(prompt, users) points, each with that many requests at once, or (prompt, rate) points: requests per second.
 
-    AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "output")
+    With `needle`, a needle is asked while the load of a point runs.
+    """
+
+    AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "rate", "output")
     kind: Literal["grid"]
     output: Tokens
     points: list[GridPoint] = []
-
-
-class Requests(Part):
-    """How many requests a sweep point sends: `per_user` x users, at least `min`."""
-
-    per_user: Count
-    min: Count = 1
+    requests: Requests | None = None
+    needle: bool | None = None
 
 
 class Sweep(Workload):
-    """Points measured with `vllm bench serve`."""
+    """Points measured with `vllm bench serve`, at a fixed number of users or at a rate of requests per second."""
 
-    AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "output")
+    AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "rate", "output")
     kind: Literal["sweep"]
     prompt: Tokens | None = None
     users: Count | None = None
+    rate: Rate | None = None
+    needle: bool | None = None
     output: Tokens
     requests: Requests
     bench: str | list[str] | None = None

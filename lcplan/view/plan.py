@@ -5,6 +5,8 @@ Both are built from the same sections and cut by whole groups so that they fit a
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,7 +87,7 @@ def _headline(plan: Plan, plan_id: str) -> list[str]:
         lines.append(
             f"times of {s['durations_from_history']} cells are those of earlier runs, the others are estimates"
         )
-    lines += _notes(plan)
+    lines += _notes(plan) + _benches(plan)
     if plan.warnings:
         lines.append(f"{len(plan.warnings)} warnings")
     return lines
@@ -109,6 +111,12 @@ def _notes(plan: Plan) -> list[str]:
         which = f"{len(out['names'])} cells on {out['launch']} of {', '.join(out['experiments'])}"
         lines.append(f"left out by the budget: {which} ({show_seconds(out['seconds'])}): {_some(out['names'])}")
     return lines
+
+
+def _benches(plan: Plan) -> list[str]:
+    """Return which commands measure the sweeps."""
+    found = Counter(shlex.join(one.detail["bench"]) for one in plan.operations if "bench" in one.detail)
+    return [f"{count} sweep cells are measured by `{command}`" for command, count in found.items()]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -142,14 +150,18 @@ def _names(cells: Sequence[Cell]) -> list[str]:
         if len(some) == 1:
             lines.append(some[0].name + capacity_mark(some))
             continue
-        axes: dict[str, set[int]] = {}
+        axes: dict[str, set[float]] = {}
         for cell in some:
             for axis, value in cell.axes.items():
                 axes.setdefault(axis, set()).add(value)
-        shown = ", ".join(f"{axis} {' '.join(map(show_tokens, sorted(axes[axis])))}" for axis in sorted(axes))
+        shown = ", ".join(f"{axis} {' '.join(map(_axis, sorted(axes[axis])))}" for axis in sorted(axes))
         line = f"{workload}: {len(some)} points ({shown})" if shown else f"{workload}: {len(some)} repeats"
         lines.append(line + capacity_mark(some))
     return lines
+
+
+def _axis(value: float) -> str:
+    return show_tokens(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _fit(head: str, parts: Sequence[str], tail: str) -> str:

@@ -40,14 +40,22 @@ class Point:
 
     prompt: int
     output: int
-    users: int
+    users: int | None
     requests: int
+    rate: float | None = None
+
+    @property
+    def load(self) -> str:
+        """The load in words."""
+        return f"{self.users} at once" if self.rate is None else f"{self.rate:g} per second"
 
     @property
     def deadline_s(self) -> float:
         """Seconds after which the tool hangs: start-up plus the work at the slowest speeds that make sense."""
-        rounds = -(-self.requests // self.users)
-        return _START_S + self.requests * self.prompt / _SLOWEST_PREFILL + rounds * self.output * _SLOWEST_TOKEN_S
+        rounds = 1 if self.users is None else -(-self.requests // self.users)
+        arrivals = self.requests / self.rate if self.rate is not None else 0.0
+        work = self.requests * self.prompt / _SLOWEST_PREFILL + rounds * self.output * _SLOWEST_TOKEN_S
+        return _START_S + arrivals + work
 
 
 async def run(m: Measurement, prefix: Sequence[str], point: Point) -> list[Record]:
@@ -83,7 +91,8 @@ def arguments(job: Job, point: Point, tokenizer: str, seed: int, result: Path) -
         "--random-input-len": point.prompt,
         "--random-output-len": point.output,
         "--num-prompts": point.requests,
-        "--max-concurrency": point.users,
+        **({"--max-concurrency": point.users} if point.users is not None else {}),
+        **({"--request-rate": f"{point.rate:g}"} if point.rate is not None else {}),
         "--seed": seed,
         "--temperature": 0,
         "--percentile-metrics": "ttft,tpot,itl,e2el",

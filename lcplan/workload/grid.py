@@ -1,13 +1,17 @@
-"""`grid`: as many users at once as a point says, each with one prompt of its own."""
+"""`grid`: as many users at once as a point says, each with one prompt of its own, or prompts that come at a rate."""
 
 from __future__ import annotations
 
+from lcplan.workload import load
 from lcplan.workload.measurement import Measurement
 from lcplan.workload.segment import Findings
 
 
 async def run(m: Measurement) -> Findings:
-    """Measure `{prompt, users, output}`."""
-    prompt, users, output = m.cell.count("prompt"), m.cell.count("users"), m.cell.count("output")
-    requests = [m.request(m.prompt(str(u), prompt), output, label=str(u), user=u) for u in range(users)]
-    return Findings([await m.run_plan([[request] for request in requests])])
+    """Measure `{prompt, users, output}` or `{prompt, rate, output, requests: {total}}`; `needle: true` asks one."""
+    prompt, output, rate = m.cell.count("prompt"), m.cell.count("output"), load.rate_of(m)
+    count = m.cell.requests("total") if rate is not None else m.cell.count("users")
+    requests = [m.request(m.prompt(str(n), prompt), output, label=str(n), user=n) for n in range(count)]
+    if rate is not None:
+        return await load.at_rate(m, requests, rate)
+    return Findings([await load.closed(m, [[request] for request in requests])])

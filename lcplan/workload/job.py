@@ -59,6 +59,14 @@ class Cell:
             raise BadMessage(f"{self.name}: '{key}' must be a positive whole number, got {value!r}")
         return value
 
+    def requests(self, key: str, default: int | None = None) -> int:
+        """Return a positive whole number of what the point says of its requests. Raises BadMessage."""
+        said = self.workload.get("requests") or {}
+        value = said.get(key, default) if isinstance(said, Mapping) else said
+        if type(value) is not int or value < 1:
+            raise BadMessage(f"{self.name}: 'requests' needs '{key}', a positive whole number, got {said!r}")
+        return value
+
     def numbers(self, key: str) -> list[float]:
         """Return a list of numbers of the point, not empty. Raises BadMessage."""
         value = self.workload.get(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from lcplan.workload.lag import beating
 from lcplan.workload.prompts import Alphabet, Prompt, alphabet, body, salted
 from lcplan.workload.segment import Segment
 from lcplan.workload.validity import CannotMeasure, Reason
+
+_OPEN_CONNECTIONS = 64
 
 
 @dataclass(slots=True)
@@ -71,11 +73,18 @@ class Measurement:
 
     async def run(self, users: Sequence[Script], total: int) -> Segment:
         """Run users in a closed loop between two readings of the counters; `total` requests are expected."""
-        before = await self.count()
-        await self.session.client.open(len(users))
-        async with counting.watching(self.session.client, self.job) as seen, beating() as lag:
-            records = await self.session.client.closed_loop(users, self.session.clock, self._count_up(total))
-        return await self.segment(records, before, seen, None if self.job.simulated else lag.p90_ms)
+        client = self.session.client
+        return await self._between(
+            lambda: client.closed_loop(users, self.session.clock, self._count_up(total)), len(users)
+        )
+
+    async def run_open(self, requests: Sequence[Request], offsets_s: Sequence[float]) -> Segment:
+        """Send every request at its offset, ended or not the earlier ones, between two readings of the counters."""
+        client, total = self.session.client, len(requests)
+        return await self._between(
+            lambda: client.open_loop(requests, offsets_s, self.session.clock, self._count_up(total)),
+            min(total, _OPEN_CONNECTIONS),
+        )
 
     async def run_plan(self, users: Sequence[Sequence[Request]]) -> Segment:
         """Run users whose requests are all known, each its own one after the other; many users get more processes."""
@@ -86,6 +95,13 @@ class Measurement:
         async with counting.watching(self.session.client, self.job) as seen:
             records, lag_ms = await fleet.closed_loop(self.job.base_url, users, self._count_up(total))
         return await self.segment(records, before, seen, lag_ms)
+
+    async def _between(self, load: Callable[[], Awaitable[list[Record]]], connections: int) -> Segment:
+        before = await self.count()
+        await self.session.client.open(connections)
+        async with counting.watching(self.session.client, self.job) as seen, beating() as lag:
+            records = await load()
+        return await self.segment(records, before, seen, None if self.job.simulated else lag.p90_ms)
 
     async def segment(
         self,

@@ -18,7 +18,8 @@ class Segment:
     """Records with what the engine counted meanwhile: a grid point, one depth of a needle, one turn of a ramp.
 
     `waiting` and `kv_usage` (0 to 1) are the highest seen. `loose` allows the lengths of a benchmark tool. `needles`
-    are those found and those asked for, None where none was.
+    are those found and those asked for, None where none was. `aside` was sent beside the load: it is judged like the
+    load, but counts in no figure.
     """
 
     records: list[Record]
@@ -30,6 +31,7 @@ class Segment:
     lag_ms: float | None = None
     loose: bool = False
     needles: tuple[int, int] | None = None
+    aside: list[Record] = field(default_factory=list)
 
     @property
     def completed(self) -> list[Record]:
@@ -71,7 +73,7 @@ class Segment:
     def verdict(self, job: Job) -> Verdict:
         """Return whether this stretch may stand as a measurement."""
         servers = max(1, len(job.metrics_urls))
-        return judge(Evidence(self.records, self.counted, servers, self.lag_ms, self.loose))
+        return judge(Evidence([*self.records, *self.aside], self.counted, servers, self.lag_ms, self.loose))
 
     def row(self, job: Job, cell: Cell) -> dict[str, Any]:
         """Return the row of `points.parquet` of this stretch."""
@@ -83,8 +85,9 @@ class Segment:
             "total_tokens_per_s": self.total_tokens_per_s,
             "hit_rate_percent": self.hit_rate_percent,
             "kv_usage_percent": None if self.kv_usage is None else 100.0 * self.kv_usage,
-            "needle_ok": None if self.needles is None else self.needles[0] == self.needles[1],
+            "needle_ok": self.needles[0] == self.needles[1] if self.needles and self.needles[1] else None,
             "queued": self.queued,
+            **({"users": None} if "rate" in cell.workload else {}),
             "status": judged.status,
             "reason": judged.reason,
         }
@@ -102,7 +105,7 @@ class Findings:
     @property
     def records(self) -> list[Record]:
         """All records, in the order of the stretches."""
-        return [record for segment in self.segments for record in segment.records]
+        return [record for segment in self.segments for record in [*segment.records, *segment.aside]]
 
     def verdict(self, job: Job) -> Verdict:
         """Return the first stretch's verdict that is against it, or that all is well."""
@@ -142,7 +145,7 @@ def figures(segments: Sequence[Segment]) -> dict[str, Iterable[float | None]]:
     """Return the samples that every kind of workload has, by metric name: requests, then stretches."""
     good = [record for segment in segments for record in segment.completed]
     spec = [s.counted for s in segments if s.counted.draft_tokens]
-    needles = [s.needles for s in segments if s.needles is not None]
+    needles = [s.needles for s in segments if s.needles is not None and s.needles[1]]
     return {
         "ttft_s": [r.ttft_s for r in good],
         "tpot_ms": [r.tpot_ms for r in good],

@@ -11,6 +11,7 @@ _P90_FROM = 10
 _P99_FROM = 100
 _UNITS: Mapping[str, str] = {  # the longest ending that fits is the unit
     "_tokens_per_s": "tokens/s",
+    "requests_per_s": "requests/s",
     "_percent": "%",
     "_tokens": "tokens",
     "_ms": "ms",
