@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,27 +86,66 @@ def _provisional(
     return "; ".join(reasons)
 
 
-def _failed_gate(siblings: list[Mapping[str, Any]], experiment: str, workload: str, rule: object) -> str:
-    """Return why a gate has not passed: `all` asks that each cell of the workload is done with all needles found."""
+def _failed_gate(siblings: list[Mapping[str, Any]], experiment: str, name: str, rule: object) -> str:
+    """Return why a gate has not passed, "" when it has: `all` asks the same of each cell that the gate is about."""
+    gate = f"gate '{name}: {rule}' of experiment '{experiment}'"
+    if rule != "all":
+        return f"{gate} is not known to this version"
+    concerned, wrong = _GATES.get(name, (lambda cell: name in (cell.get("workload"), cell.get("kind")), _lost))
+    cells = [cell for cell in _latest(siblings, experiment) if concerned(cell)]
+    if not cells:
+        return f"{gate} has no record yet"
+    for cell in cells:
+        if cell["status"] != "done":
+            return f"{gate}: {cell['cell']} is {cell['status']}"
+        if said := wrong(cell):
+            return f"{gate}: {cell['cell']} {said}"
+    return ""
+
+
+def _latest(siblings: list[Mapping[str, Any]], experiment: str) -> list[Mapping[str, Any]]:
+    """Return the newest record of each cell of an experiment, one that is done before one that is not."""
     latest: dict[str, Mapping[str, Any]] = {}
     for predicate in siblings:
         for cell in predicate["cells"]:
-            named = workload in (cell.get("workload"), cell.get("kind"))
-            if named and experiment in (cell.get("experiments") or predicate.get("experiments") or []):
+            if experiment in (cell.get("experiments") or predicate.get("experiments") or []):
                 known = latest.get(cell["fingerprint"])
                 if known is None or known["status"] != "done" or cell["status"] == "done":
                     latest[cell["fingerprint"]] = cell
-    gate = f"gate '{workload}: {rule}' of experiment '{experiment}'"
-    if rule != "all":
-        return f"{gate} is not known to this version"
-    if not latest:
-        return f"{gate} has no record yet"
-    for cell in latest.values():
-        if cell["status"] != "done":
-            return f"{gate}: {cell['cell']} is {cell['status']}"
-        if missed := _missed(cell.get("metrics") or {}):
-            return f"{gate}: {cell['cell']} {missed}"
-    return ""
+    return list(latest.values())
+
+
+def _lost(cell: Mapping[str, Any]) -> str:
+    """Return how many needles of a cell were found, "" when all that were asked for."""
+    return _missed(cell.get("metrics") or {})
+
+
+def _unasked(cell: Mapping[str, Any]) -> str:
+    if not (cell.get("metrics") or {}).get("needles_asked"):
+        return "asked no needle, since its load was not seen to run"
+    return _lost(cell)
+
+
+def _incomplete(cell: Mapping[str, Any]) -> str:
+    metrics = cell.get("metrics") or {}
+    sent, completed = (metrics.get(name, {}).get("value", 0) for name in ("sent", "completed"))
+    return f"completed {completed:g} of {sent:g}" if completed < sent else ""
+
+
+def _limited(cell: Mapping[str, Any]) -> str:
+    found = cell.get("capacity") or {}
+    return f"is capacity-limited, {found.get('effective')} fit" if found.get("limited") else ""
+
+
+_GATES: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], str]]] = {
+    "needle_under_load": (lambda cell: bool((cell.get("definition") or {}).get("needle")), _unasked),
+    "completed": (lambda cell: True, _incomplete),
+    "capacity": (lambda cell: True, _limited),
+}
+"""Gates that are about no workload of their own: which cells they are about, and what is wrong with one.
+
+Any other name is that of a workload or of a kind of workloads, all of whose needles must be found.
+"""
 
 
 def _missed(metrics: Mapping[str, Mapping[str, Any]]) -> str:

@@ -29,6 +29,7 @@ async def measure(session: Session, cell: Cell) -> dict[str, Any]:
     findings, failure = await _findings(measurement)
     judged = failure or findings.verdict(session.job)
     rows = findings.rows(session.job, cell)
+    queued = sum(segment.queued for segment in findings.segments)
     parts.write(session.job, cell, findings.records, rows)
     _keep_pages(measurement)
     first = findings.segments[0].before if findings.segments else None
@@ -46,7 +47,8 @@ async def measure(session: Session, cell: Cell) -> dict[str, Any]:
         "metrics": stats.metrics(figures(findings.segments) | findings.samples),
         "counters": {name: counting.as_json(c) for name, c in (("before", first), ("after", last), ("delta", delta))},
         "rows": rows,
-        "queued": sum(segment.queued for segment in findings.segments),
+        "queued": queued,
+        "marks": ["queued"] if queued else [],
         "seeds": {"salt": measurement.identity.salt("seed").hex(), "seed": measurement.identity.seed()},
         "started": _stamp(started),
         "ended": _stamp(datetime.now(UTC)),
