@@ -10,7 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lcplan.audit.doc import doc
+from lcplan.audit.why import why
 from lcplan.cli import run as lcplan
+from lcplan.record import manifest
 from lcplan.report.campaign import gather
 from lcplan.report.figures import groups, show_number
 from lcplan.report.gantt import gantt
@@ -167,3 +170,26 @@ def test_text_of_records_is_no_markup(tmp_path: Path) -> None:
 )
 def test_numbers_are_shown_with_four_digits(number: float, shown: str) -> None:
     assert show_number(number) == shown
+
+
+def test_every_server_of_a_split_layout_shows_its_command(tmp_path: Path) -> None:
+    staging = tmp_path / "staging" / "pd"
+    staging.mkdir(parents=True)
+    for name in ("cmd.sh", "cmd.decode.sh", "cmd.prefill.sh"):
+        (staging / name).write_text(f"exec the-{name}-of-it --flag\n")
+    predicate = manifest.read(_sealed(tmp_path), statekit.RUN)["predicate"]
+    manifest.seal(tmp_path, staging, {**predicate, "run": "pd"})
+    statekit.saved(tmp_path)
+    text = page(tmp_path)
+    assert all(f"exec the-{name}-of-it" in text for name in ("cmd.sh", "cmd.decode.sh", "cmd.prefill.sh"))
+    assert "# cmd.decode.sh\nexec the-cmd.decode.sh-of-it" in why(tmp_path, "pd").chains[0].script
+    document = tmp_path / "doc.md"
+    document.write_text("```sh lcplan:pd\nthe-cmd.decode.sh-of-it ... --flag\n```\n")
+    assert doc(tmp_path, [document]).findings == []
+    document.write_text("```sh lcplan:pd\nthe-cmd.other.sh-of-it\n```\n")
+    assert [d.code for d in doc(tmp_path, [document]).findings] == ["doc-quote"]
+
+
+def _sealed(root: Path) -> Path:
+    statekit.seal(root)
+    return root

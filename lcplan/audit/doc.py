@@ -22,10 +22,10 @@ from lcplan.audit.figures import Quantity, Shown
 from lcplan.audit.gates import Standing, standing
 from lcplan.audit.markdown import Directive, Fence, Inline, Prose, Spot, Table, pieces
 from lcplan.audit.refs import Records, Ref, parse
+from lcplan.audit.scripts import scripts
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, error, fail
 from lcplan.base.files import write_atomic
 from lcplan.base.units import parse_tokens
-from lcplan.record import manifest
 from lcplan.record.index import Index, opened
 
 _EMPTY = "-"
@@ -142,18 +142,19 @@ class _File:
     def _quotation(self, fence: Fence, run: str) -> None:
         spot = Spot(fence.line, 1)
         try:
-            script = (manifest.folder(self._records.root, run) / "cmd.sh").read_text(errors="replace")
-            wrong = quote.first_wrong(fence.text, script)
+            texts = scripts(self._records.root, run).values()
+            wrongs = [quote.first_wrong(fence.text, text) for text in texts]
         except LcplanError as unknown:
             self._findings(spot, unknown)
-        except OSError:
-            self._add(spot, "doc-quote", f"run '{run}' has no cmd.sh")
         except ValueError as reason:
             self._add(spot, "doc-quote", f"this quotation is no shell text: {reason}")
         else:
             if why := self._records.retracted(run):
                 self._add(spot, "doc-retracted", f"{run} was retracted: {why}")
-            if wrong is not None:
+            if not wrongs:
+                self._add(spot, "doc-quote", f"run '{run}' has no cmd.sh")
+            elif None not in wrongs:  # of a split layout any server's command may be quoted
+                wrong = str(wrongs[0])
                 place = Spot(fence.line + _line_with(wrong, fence.text), 1)
                 sentence = f"cmd.sh of run '{run}' does not hold '{wrong}' there"
                 self._add(place, "doc-quote", sentence, f"`lcplan audit why {run}` prints it")

@@ -13,8 +13,9 @@ from lcplan.audit.figures import Quantity, Shown
 from lcplan.audit.gates import Standing, standing
 from lcplan.audit.markdown import SCHEME
 from lcplan.audit.refs import Records, Ref, parse
+from lcplan.audit.scripts import scripts
 from lcplan.record import index as indexes
-from lcplan.record import manifest, numbers, recipes_kept
+from lcplan.record import numbers, recipes_kept
 from lcplan.record.index import Figure, Index
 
 
@@ -164,7 +165,6 @@ def _recipe(root: Path, predicate: Mapping[str, Any], cell: Mapping[str, Any] | 
 
 
 def _script(root: Path, run: str) -> str:
-    try:
-        return (manifest.folder(root, run) / "cmd.sh").read_text(errors="replace")
-    except OSError:
-        return ""
+    """Return cmd.sh; the scripts of a split layout follow it, each under its name."""
+    found = scripts(root, run)
+    return "\n".join(text if name == "cmd.sh" else f"# {name}\n{text}" for name, text in found.items())

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from lcplan import __version__
 from lcplan.audit.listing import Listed
+from lcplan.audit.scripts import scripts
 from lcplan.report.campaign import Campaign, Measured
 from lcplan.report.capacity import Held, capacity_rows
 from lcplan.report.figures import Group, groups, show_number
@@ -261,21 +262,18 @@ def _run(one: Listed, campaign: Campaign, to_runs: str) -> str:
         [text(cell["cell"]), text(cell["status"]), text(_in_short(Measured(run, cell, one.standing, "")))]
         for cell in run["cells"]
     ]
-    present = [
-        file
-        for file in ("manifest.json", "cmd.sh", "server.log", "niah.log")
-        if (campaign.root / "runs" / run_id / file).is_file()
-    ]
-    try:
-        script = (campaign.root / "runs" / run_id / "cmd.sh").read_text(errors="replace")
-    except OSError:
-        script = "(this run has no cmd.sh)"
+    commands = scripts(campaign.root, run_id) or {"cmd.sh": "(this run has no cmd.sh)"}
+    names = ["manifest.json", *commands, "server.log", "niah.log"]
+    present = [name for name in names if (campaign.root / "runs" / run_id / name).is_file()]
     return tag(
         "section",
         tag("h3", text(run_id), " ", _SIMULATED if run["simulated"] else ""),
         table([], [[text(name), text(value)] for name, value in facts]),
         tag("p", ", ".join(link(f"{folder}/{file}", file) for file in present)),
-        tag("details", tag("summary", "cmd.sh"), tag("pre", tag("code", text(script))), class_="cmd"),
+        *(
+            tag("details", tag("summary", name), tag("pre", tag("code", text(script))), class_="cmd")
+            for name, script in commands.items()
+        ),
         tag("details", tag("summary", f"{_count(len(cells), 'cell')}"), table(["cell", "status", "figures"], cells,
                                                                            _SIMULATED if run["simulated"] else "")),
         id=f"run-{run_id}",
