@@ -9,7 +9,6 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from test_engine_command import argv, spec
 from typer.testing import CliRunner
 
 from lcplan.base.diagnostics import LcplanError
@@ -17,6 +16,7 @@ from lcplan.cli import engine_catalog
 from lcplan.engine import catalog_tool, get
 from lcplan.engine.catalog_source import Package
 from lcplan.engine.catalogue import FOLDERS, Flag, load, versions
+from tests.test_engine_command import argv, spec
 
 VLLM = {
     "vllm/__init__.py": "",

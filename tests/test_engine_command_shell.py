@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from lcplan.engine.shell import ContainerSpec, docker_argv, read_script, render_script
 
+SHELLCHECK = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
 NASTY = [
     "", " ", "plain", "it's", '"', "$HOME", "${x:-y}", "`id`", "$(id)", "a\nb", "\n", "\\", "a\\", "#no", "a#b", "*",
     "~", "!x", "tab\there", "ümläut", "’quoted“", "-", "--", "--a=b c", ";", "&&", "|", '{"a": {"b": [1, 2]}}',
@@ -61,7 +64,7 @@ def test_bash_and_shellcheck_accept_nasty_words(container: ContainerSpec | None,
     env = {f"V{number}": word for number, word in enumerate(NASTY)}
     file.write_text(render_script(["vllm", "serve", *NASTY], env, secrets=["HF_TOKEN"], container=container))
     assert subprocess.run(["bash", "-n", file], capture_output=True, text=True).stderr == ""
-    checked = subprocess.run(["shellcheck", file], capture_output=True, text=True, check=False)
+    checked = subprocess.run([SHELLCHECK, file], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from test_engine_command import STACKS, M, spec
 
 from lcplan.base.diagnostics import Source
 from lcplan.engine.lint import LintFacts, lint, siblings, split_image
+from tests.kit import lcplan
+from tests.test_engine_command import STACKS, M, spec
 
 GQA = {"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192}
 MOE = {**GQA, "num_experts": 60}
@@ -69,8 +71,11 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("vllm", {"version": "0.99.0", "args": {"xyzzy": 1}}, {}, ["warning no-catalogue", "warning unknown-flag"]),
     ("vllm", {"args": {"max-num-seqs": 8}}, {"users_max": 16}, ["warning cap-below-users"]),
     ("vllm", {"args": {"max-num-seqs": 8}, "layout": "dp4"}, {"users_max": 32}, []),
-    ("openai", {"command": ("serve",)}, {}, ["warning command-without-port"]),
-    ("openai", {"command": ("serve", "{port}")}, {}, []),
+    ("vllm", {"env": {"CUDA_VISIBLE_DEVICES": "0"}}, {}, ["error placement-env"]),
+    ("openai", {"command": ("serve", "{run_id}")}, {}, ["warning command-without-port"]),
+    ("openai", {"command": ("serve", "{port}")}, {}, ["warning command-without-run-id"]),
+    ("openai", {"command": ("serve", "{port}", "--name={run_id}")}, {}, ["error run-id-inside-word"]),
+    ("openai", {"command": ("serve", "{port}", "{run_id}")}, {}, []),
 ]
 
 
@@ -123,3 +128,45 @@ IMAGES = [
 @pytest.mark.parametrize(("image", "parts"), IMAGES)
 def test_images(image: str, parts: tuple[str, str | None, str | None]) -> None:
     assert split_image(image) == parts
+
+
+CAMPAIGN = """\
+lcplan: 1
+engines: {vllm: {version: 0.31.0, runtime: process}}
+models: {m: {path: /models/m, context: 32K}}
+nodes: {n: {gpu: {model: H200, memory: 141GiB, count: 8}, quads: {a: {gpus: [0, 1, 2, 3], ports: 9000-9009}}}}
+stacks:
+  one: {model: m, engine: vllm, layout: tp1, args: {seed: 1}}
+  two: {model: m, engine: vllm, layout: tp2, args: {seed: 1}}
+  odd: {model: m, engine: vllm, layout: tp4, args: {seed: 1, enforce-eager: true}, env: {A: "1"}}
+workloads: {w: {kind: oneshot, prompt: 1K, output: 8}}
+experiments:
+  first: {stacks: [one, two, odd], workloads: [w]}
+  second: {stacks: [one, two, odd], workloads: [w]}
+"""
+
+
+def test_a_sibling_that_differs_is_noted_once(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CAMPAIGN)
+    ran = lcplan("validate", str(tmp_path))
+    assert ran.code == 0 and ran.err.count("note[sibling-differs]") == 1
+    assert "odd has --enforce-eager" in ran.err
+    (tmp_path / "c.yaml").write_text(
+        CAMPAIGN.replace("layout: tp1,", "layout: tp1, variants: {e: {args: {enforce_eager: true}}},")
+    )
+    assert "sibling-differs" not in lcplan("validate", str(tmp_path)).err
+
+
+def test_gpus_in_the_environment_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CAMPAIGN.replace("A: ", "CUDA_VISIBLE_DEVICES: "))
+    ran = lcplan("validate", str(tmp_path))
+    assert ran.code == 1 and "error[placement-env]" in ran.err and "c.yaml:8:" in ran.err
+
+
+def test_the_servers_of_a_split_layout_are_checked(tmp_path: Path) -> None:
+    split = "layout: pd_1p1d, roles: {decode: {layout: tp4, args: {max-num-sequences: 3}}}, args: {seed: 1}"
+    text = CAMPAIGN.replace("layout: tp4, args: {seed: 1, enforce-eager: true}", split)
+    text = text.replace("quads: {a: ", "quads: {b: {gpus: [4, 5, 6, 7], ports: 9010-9019}, a: ")
+    (tmp_path / "c.yaml").write_text(text)
+    ran = lcplan("validate", str(tmp_path))
+    assert ran.code == 1 and "max-num-sequences" in ran.err

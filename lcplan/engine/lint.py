@@ -48,6 +48,8 @@ _RENDERED = {
 }  # fmt: skip
 # Shares of the GPU's memory: vllm/config/cache.py (0 < x <= 1), sglang/srt/server_args.py (0 < x < 1).
 _SHARES = ("gpu-memory-utilization", "mem-fraction-static")
+# Variables by which an engine chooses its GPUs.
+_GPUS = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _VERSION_TAG = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
@@ -72,7 +74,7 @@ class LintFacts:
 def lint(spec: ServerSpec, facts: LintFacts) -> list[Diagnostic]:
     """Return what is wrong with a server. `no-catalogue` and `engine-without-version` repeat for every server of an
     engine, with equal texts: the caller shows each once."""
-    found = [*_image(spec, facts)]
+    found = [*_image(spec, facts), *_environment(spec, facts)]
     if spec.kind == "openai":
         return [*found, *_command(spec, facts)]
     catalogue = load(spec.kind, spec.version)
@@ -133,6 +135,15 @@ def _image(spec: ServerSpec, facts: LintFacts) -> Iterator[Diagnostic]:
     if found and spec.version and spec.kind in _OTHER and spec.version.removeprefix("v") != found[1]:
         message = f"the engine's version is given as {spec.version}, but its image is tagged '{tag}'"
         yield warning("version-differs-from-image", message, "make them agree", place)
+
+
+def _environment(spec: ServerSpec, facts: LintFacts) -> Iterator[Diagnostic]:
+    for name in _GPUS:
+        if name in spec.env:
+            message = f"{name} would choose other GPUs than those of the quad that the server is placed on"
+            yield error(
+                "placement-env", message, "leave it out; pin a quad if it matters", facts.source_of(f"env.{name}")
+            )
 
 
 def _command(spec: ServerSpec, facts: LintFacts) -> Iterator[Diagnostic]:
