@@ -27,7 +27,10 @@ _ALWAYS = ("stop", "check_released", "seal")
 
 @dataclass
 class Outcome:
-    """What an apply did: cells by fate, sealed runs, launches that failed with their sentence."""
+    """What an apply did: cells by fate, sealed runs, launches that failed with their sentence.
+
+    `trouble` says why the state directory could not be written.
+    """
 
     done: int = 0
     invalid: list[str] = field(default_factory=list)
@@ -38,11 +41,12 @@ class Outcome:
     skipped: int = 0
     runs: list[str] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
+    trouble: str = ""
 
     @property
     def good(self) -> bool:
         """Whether every cell that was to be measured was measured and is valid."""
-        return not (self.invalid or self.failed or self.interrupted or self.not_run)
+        return not (self.invalid or self.failed or self.interrupted or self.not_run or self.trouble)
 
     def as_json(self) -> dict[str, Any]:
         """Return the shape of the summary event."""
@@ -148,7 +152,12 @@ class Executor:
             "seal": run.seal,
         }
         failed: StepFailed | None = None
-        await run.begin()
+        try:
+            await run.begin()
+        except OSError as problem:
+            self._broken(problem)
+            self.outcome.not_run += [f"{launch.id}/{c.name}" for c in launch.cells if c.fingerprint in todo]
+            return
         for step in steps:
             if step.op not in _ALWAYS and failed is not None:
                 continue
@@ -159,7 +168,10 @@ class Executor:
             self.sink({"event": "step", "launch": launch.id, "run": run.run, "op": step.op,
                        "cell": step.detail.get("cell")})  # fmt: skip
             try:
-                await handlers[step.op](step)
+                try:
+                    await handlers[step.op](step)
+                except OSError as trouble:
+                    raise self._broken(trouble) from trouble
             except StepFailed as problem:
                 if step.op in _ALWAYS:
                     self.outcome.sentences.append(f"{launch.id}: {problem.sentence}")
@@ -190,13 +202,27 @@ class Executor:
 
     async def _try(self, run: ServeRun, op: str, work: Coroutine[Any, Any, None]) -> bool:
         try:
-            await work
+            try:
+                await work
+            except OSError as trouble:
+                raise self._broken(trouble) from trouble
         except StepFailed as problem:
             self.outcome.failed.append(f"serve entry {run.name}: {problem.sentence}")
             self.sink({"event": "failed", "launch": f"serve/{run.name}", "run": run.run, "op": op,
                        "class": problem.reason, "sentence": problem.sentence, "hint": problem.hint})  # fmt: skip
             return False
         return True
+
+    def _broken(self, problem: OSError) -> StepFailed:
+        """Stop everything, since nothing can be recorded any more; return that as the failure of a step.
+
+        The journal is kept: the next apply goes on from what it could still hold.
+        """
+        place = f"{problem.filename}: " if problem.filename else ""
+        self.outcome.trouble = f"{place}{problem.strerror or problem}"
+        self.terminate()
+        return StepFailed("io", f"nothing can be written: {self.outcome.trouble}",
+                          "make room, then apply the same plan again")  # fmt: skip
 
     def _entry(self, one: Serve) -> ServeRun:
         passing = self.settings.rehearsal and self.plan.runtime != "sim"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{plan[:16]}-{mode}.jsonl"
         fresh = not self.path.exists()
-        self._file: IO[bytes] = self.path.open("ab")
+        self._file: IO[bytes] = self.path.open("ab", buffering=0)
         if fresh:
             sync_folder(folder)
         else:
@@ -57,11 +58,16 @@ class Journal:
         self.write("apply", "begin", plan=plan, mode=mode, pid=os.getpid())
 
     def write(self, op: str, phase: str, **data: Any) -> None:
-        """Append one line and make it durable. Raises OSError."""
-        line = json.dumps({"op": op, "phase": phase, **data}, separators=(",", ":"), ensure_ascii=False)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append one line and make it durable. Raises OSError; then nothing of the line is there."""
+        text = json.dumps({"op": op, "phase": phase, **data}, separators=(",", ":"), ensure_ascii=False)
+        line, before = text.encode() + b"\n", os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(before)
+            raise
 
     @contextmanager
     def effect(self, op: str, run: str, **data: Any) -> Iterator[dict[str, Any]]:

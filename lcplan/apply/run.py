@@ -92,7 +92,7 @@ def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink
     finished = False
     try:
         outcome = asyncio.run(_with_signals(executor))
-        finished = True
+        finished = not outcome.trouble
         return outcome
     finally:
         journal.close(finished)

@@ -137,11 +137,14 @@ class ServeRun:
 
     async def end(self) -> None:
         """End what this apply has started: after a failure, and after a rehearsal. Raises StepFailed."""
-        with self.journal.effect("serve_stop", self.run, serve=self.name):
-            for server in reversed(self.servers):
+        servers, self.servers = self.servers, []
+        try:
+            self.journal.write("serve_stop", "begin", run=self.run, serve=self.name)
+        finally:
+            for server in reversed(servers):
                 await server.stop(5.0 if server.simulated else self.settings.grace_s)
-        self.servers = []
         await self._mask()
+        self.journal.write("serve_stop", "end", run=self.run)
 
     async def _mask(self) -> None:
         assert self.launch is not None
@@ -155,7 +158,7 @@ class ServeRun:
             yield
         except BaseException:
             self.turn.give()
-            with contextlib.suppress(StepFailed):
+            with contextlib.suppress(StepFailed, OSError):
                 await self.end()
             raise
 

@@ -216,14 +216,18 @@ class LaunchRun:
             return
         grace = 5.0 if self.simulated else float(self.launch.docker.get("stop_grace_s", self.settings.grace_s))
         failed: StepFailed | None = None
-        with self.journal.effect("stop", self.run):
+        try:
+            self.journal.write("stop", "begin", run=self.run)
+        finally:
+            # Also when nothing can be written any more: no server is left.
             for server in reversed(self.servers):
                 try:
                     await server.stop(grace)
                 except StepFailed as problem:
                     failed = problem
-            if failed is not None:
-                raise failed
+        if failed is not None:
+            raise failed
+        self.journal.write("stop", "end", run=self.run)
         self.times["stopped"] = _now()
 
     async def check_released(self, _: Operation) -> None:

@@ -1,4 +1,7 @@
-"""The state lock: flock on `state/lock`, held for a whole apply and freed by the kernel when its holder dies."""
+"""The state lock: flock on `state/lock`, held for a whole apply and freed by the kernel when its holder dies.
+
+Machines that share a state directory are told apart by the host that is written into the file.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,10 @@ class Holder:
         return f"`{self.purpose}` (process {self.pid} on {self.host}, user {self.user}, since {self.started})"
 
 
+_UNKNOWN = Holder("another lcplan", 0, "unknown host", "unknown", "just now", "")
+"""Who holds the lock between taking it and writing that down."""
+
+
 @contextmanager
 def hold(root: Path, purpose: str, wait: bool | float = False) -> Iterator[Holder]:
     """Hold the lock inside a `with` block. `wait`: False leaves at once, True waits, a number waits that many seconds.
@@ -60,28 +67,39 @@ def holder(root: Path) -> Holder | None:
     """Return who holds the lock now, None when nobody does."""
     try:
         with (root / "lock").open("r+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _read(file)
+            return _take(file)
     except FileNotFoundError:
-        pass
-    return None
+        return None
 
 
 def _acquire(root: Path, file: IO[str], deadline: float | None) -> None:
     while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other = _take(file)
+        if other is None:
             return
-        except BlockingIOError:
-            if deadline is not None and time.monotonic() >= deadline:
-                raise fail(
-                    "state-locked",
-                    f"the state in {root} is held by {_read(file)}",
-                    "wait for it with --wait, or stop it: the lock goes when its holder does",
-                ) from None
+        if deadline is not None and time.monotonic() >= deadline:
+            here = other.host in (socket.gethostname(), _UNKNOWN.host)
+            hint = "wait for it with --wait, or stop it: the lock goes when its holder does" if here else \
+                f"see on {other.host} that it has ended; if it was killed there, remove {root / 'lock'}"  # fmt: skip
+            raise fail("state-locked", f"the state in {root} is held by {other}", hint)
         time.sleep(_POLL_S)
+
+
+def _take(file: IO[str]) -> Holder | None:
+    """Lock the file and return None, or return who holds it.
+
+    Not every shared file system tells one machine of the locks of another, so a holder that is written down counts when
+    it is on another machine; one on this machine that let the lock go is dead.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(file) or _UNKNOWN
+    left = _read(file)
+    if left is None or left.host == socket.gethostname():
+        return None
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return left
 
 
 def _myself(purpose: str) -> Holder:
@@ -102,12 +120,12 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _read(file: IO[str]) -> Holder:
+def _read(file: IO[str]) -> Holder | None:
     file.seek(0)
     try:
         return Holder(**json.loads(file.read()))
-    except (ValueError, TypeError):  # between taking the lock and writing who took it
-        return Holder("another lcplan", 0, "unknown host", "unknown", "just now", "")
+    except (ValueError, TypeError):
+        return None
 
 
 def _write(file: IO[str], text: str) -> None:
