@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lcplan.plan.blocks import drawn
 from lcplan.plan.bound import lower_bound
 from lcplan.plan.improve import improve
 from lcplan.plan.model import Launch
@@ -98,8 +99,9 @@ def _spread(groups: Iterable[tuple[list[Slot], list[Launch]]], machine: Machine)
 
 
 def _in_order(launches: Sequence[Launch], chosen: dict[str, Slot]) -> list[Launch]:
-    """Return launches as they start: the widest first, then by priority, then as declared."""
-    return sorted(launches, key=lambda one: (-len(chosen[one.id].numbers), -one.priority))
+    """Return launches as they start: the widest first, then by priority, then blocks of repeats, then as declared."""
+    place = drawn(launches)
+    return sorted(launches, key=lambda one: (-len(chosen[one.id].numbers), -one.priority, place(one)))
 
 
 def _peak(launches: Sequence[Launch], chosen: dict[str, Slot], machine: Machine) -> float:

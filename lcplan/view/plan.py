@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lcplan.base.units import show_seconds, show_tokens
+from lcplan.plan.blocks import block_count
 from lcplan.plan.model import Cell, Launch, Plan
 from lcplan.plan.policy import violations
 from lcplan.view.plan_capacity import capacity_mark, plan_capacity_markdown, plan_capacity_text
@@ -87,6 +88,9 @@ def _headline(plan: Plan, plan_id: str) -> list[str]:
         lines.append(
             f"times of {s['durations_from_history']} cells are those of earlier runs, the others are estimates"
         )
+    blocks = block_count(plan.launches)
+    if blocks:
+        lines.append(f"repeats in {blocks} blocks, each with every launch once, in an order drawn from the plan")
     lines += _notes(plan) + _benches(plan)
     if plan.warnings:
         lines.append(f"{len(plan.warnings)} warnings")
