@@ -20,15 +20,17 @@ from lcplan.capacity.fit import fit
 from lcplan.capacity.gpus import gpu
 from lcplan.capacity.pool import KvPool
 from lcplan.capacity.predict import Launch, Prediction, predict
-from lcplan.capacity.shapes import Model, Unknown
+from lcplan.capacity.shapes import Attention, Latent, Model, Unknown
 from lcplan.capacity.table import Point, Row, table
 from lcplan.capacity.vllm import stages_of
+from lcplan.capacity.weights import matrices, scheme_of
 from lcplan.cli.capacity import register
 from lcplan.view.capacity import tables_text
 from tests import accuracy
 
 CASES = Path(__file__).parent / "cases"
 VECTORS = json.loads((CASES / "capacity_vectors.json").read_text())["vectors"]
+MORE = json.loads((CASES / "model_shapes_more.json").read_text())["models"]
 EVERY = accuracy.cases()
 JUDGED = [case for case in EVERY if not case.unstated]
 
@@ -75,6 +77,23 @@ def test_tokens_from_memory(case: accuracy.Case) -> None:
     high = predict(case.config, case.launch, case.kv_memory + slack).pool_tokens
     assert low is not None and high is not None
     assert low <= case.pool <= high
+
+
+@pytest.mark.parametrize("shaped", MORE, ids=lambda shaped: shaped["model"])
+def test_shapes_of_public_models(shaped: dict[str, Any]) -> None:
+    """The bytes of a token in all layers, and the size of the checkpoint."""
+    model = read(shaped["config"])
+    assert isinstance(model, Model), model
+    caches = [cache for layer in model.layers for cache in layer]
+    heads = sum(2 * c.heads * (c.key + c.value) for c in caches if isinstance(c, Attention))
+    latents = sum(2 * (c.rank + c.rope) + c.index + c.index // 32 for c in caches if isinstance(c, Latent))
+    assert heads + latents == shaped["kv_bytes_per_token"]
+    made = [one for one in matrices(model, range(len(model.layers)), 1) if one.name != "rotary_emb"]
+    scheme = scheme_of(model.config)
+    sizes = [2.0 if m.plain or scheme.skips(m.name) else scheme.size(m.name, 2.0) for m in made]
+    absorbed = sum(2 * m.count for m in made if m.name.endswith(".absorbed"))  # beside the checkpoint
+    total = sum(m.count * size for m, size in zip(made, sizes, strict=True)) - absorbed
+    assert total / 2**30 == pytest.approx(shaped["weights_gib"], rel=0.01)
 
 
 @pytest.mark.parametrize("case", [c for c in JUDGED if c.weights and c.uses], ids=lambda case: case.name)

@@ -35,6 +35,7 @@ class Vllm:
     block: int
     align: int
     draft: bool
+    draft_known: bool  # whether the draft's layers are in the model's own config.json, or there is none
     draft_tokens: int
     state_mode: str  # of recurrent states: none, align or all
     ssm_dtype: str
@@ -59,10 +60,12 @@ def vllm(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags: Map
     large = gpu is None or (gpu.memory >= 70 and "A100" not in gpu.name)
     length = integer(flags, "max-model-len", 0)
     kv_dtype = str(flags.get("kv-cache-dtype") or "auto")
+    if kv_dtype == "auto" and at >= (0, 12):
+        kv_dtype = checkpoint_kv_dtype(model)
     dtype = model_dtype(model, flags)
     batched = integer(flags, "max-num-batched-tokens", 8192 if large else 2048)
     if at < (0, 8) and "max-num-batched-tokens" not in flags and not flags.get("enable-chunked-prefill"):
-        batched = max(2048, length or model.context)  # before V1 a prompt was one batch
+        batched = max(2048, length or _longest(model))  # before V1 a prompt was one batch
     if model.latent and kv_dtype.startswith("fp8") and _indexed(model):
         kv_dtype = "fp8_ds_mla"
     return Vllm(
@@ -73,8 +76,8 @@ def vllm(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags: Map
         dp=integer(flags, "data-parallel-size", layout.dp),
         ep=bool(flags.get("enable-expert-parallel", layout.ep > 1)),
         dcp=integer(flags, "decode-context-parallel-size", layout.dcp),
-        utilization=float(flags.get("gpu-memory-utilization") or (0.92 if at >= (0, 25) else 0.9)),
-        max_model_len=length if length > 0 else model.context or 8192,
+        utilization=number(flags, "gpu-memory-utilization", 0.92 if at >= (0, 25) else 0.9),
+        max_model_len=length if length > 0 else _longest(model) or 8192,
         batched_tokens=batched,
         sequences=integer(flags, "max-num-seqs", 1024 if large and at >= (0, 8) else 256),
         kv_bytes=kv_size(kv_dtype, dtype),
@@ -82,13 +85,14 @@ def vllm(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags: Map
         block=_block(model, kv_dtype, gpu, flags),
         align=_align(model, kv_dtype, gpu, flags),
         draft="mtp" in method or "eagle" in method,
+        draft_known=not spec or method in ("ngram", "suffix") or ("mtp" in method and bool(model.draft)),
         draft_tokens=integer(spec, "num_speculative_tokens", 0),
         state_mode=_state_mode(model, at, flags),
         ssm_dtype=str(flags.get("mamba-ssm-cache-dtype") or "auto"),
         hybrid=at >= tuple(model.traits.get("hybrid_from", (0, 10)))
         and not flags.get("disable-hybrid-kv-cache-manager"),
         in_flight=batched * _batches(at, pp, flags),
-        eager=bool(flags.get("enforce-eager")),
+        eager=_eager(flags),
         dtype=dtype,
         quantization=str(flags.get("quantization") or ""),
         blocks_override=integer(flags, "num-gpu-blocks-override", 0),
@@ -126,6 +130,41 @@ def model_dtype(model: Model, flags: Mapping[str, Any]) -> str:
     if given != "auto":
         return given
     return "float16" if model.dtype in ("float32", "float") else model.dtype  # auto never serves in float32
+
+
+def checkpoint_kv_dtype(model: Model) -> str:
+    """Return the KV dtype that `auto` means for a checkpoint which was calibrated for one, else `auto`."""
+    given = model.config.get("quantization_config")
+    if not isinstance(given, Mapping):
+        return "auto"
+    wrapped = given.get("quantization")
+    inner = wrapped if isinstance(wrapped, Mapping) else given
+    scheme = inner.get("kv_cache_scheme") or given.get("kv_cache_scheme")
+    eight = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type", "float") == "float"
+    named = str(inner.get("kv_cache_quant_algo") or "").upper()
+    return "fp8" if eight or named == "FP8" else "auto"
+
+
+def _longest(model: Model) -> int:
+    """The context without --max-model-len (vllm/config/model.py): stretched by scaling that is not counted in yet."""
+    if isinstance(model.text.get("model_max_length"), int):
+        return int(model.text["model_max_length"])
+    scaling = model.text.get("rope_scaling") or model.text.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or model.family.startswith("gemma3"):
+        return model.context
+    kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
+    if kind in ("default", "su", "longrope", "llama3", "mrope"):
+        return model.context
+    length = scaling.get("original_max_position_embeddings") if kind == "yarn" else None
+    return int((length or model.context) * float(scaling.get("factor") or 1))
+
+
+def _eager(flags: Mapping[str, Any]) -> bool:
+    """Whether neither compilation nor graphs are on."""
+    compiled = flags.get("compilation-config")
+    modes = compiled if isinstance(compiled, Mapping) else {}
+    plain = modes.get("cudagraph_mode") == "NONE" and modes.get("mode", modes.get("level")) in (0, "NONE")
+    return bool(flags.get("enforce-eager")) or str(flags.get("optimization-level")) == "0" or plain
 
 
 def _indexed(model: Model) -> bool:
@@ -171,6 +210,11 @@ def _batches(at: tuple[int, ...], pp: int, flags: Mapping[str, Any]) -> int:
 
 
 def integer(flags: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a flag's whole number, or the default when it is not given."""
+    """Return a flag's whole number, or the default when it is not given or no number."""
+    return int(number(flags, name, default))
+
+
+def number(flags: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a flag's number, or the default when it is not given or no number (`--max-model-len auto`)."""
     value = flags.get(name)
-    return default if value is None or isinstance(value, bool) else int(value)
+    return default if value is None or isinstance(value, (bool, str)) else float(value)

@@ -22,6 +22,7 @@ _TABLE = (
     ("GH200", r"\bgh200", 94.50, 9.0),
     ("H100 NVL", r"h100.*(nvl|94)", 93.10, 9.0),
     ("H100", r"\bh[18]00", 79.19, 9.0),
+    ("H20 141GB", r"\bh20.*(141|3e)", 139.80, 9.0),
     ("H20", r"\bh20\b", 95.58, 9.0),
     ("B300", r"\bg?b300", 267.68, 10.3),
     ("GB200", r"\bgb200", 184.31, 10.0),
@@ -32,6 +33,7 @@ _TABLE = (
     ("L20", r"\bl20\b", 44.52, 8.9),
     ("L4", r"\bl4\b", 22.03, 8.9),
     ("A40", r"\ba40\b", 44.43, 8.6),
+    ("A30", r"\ba30\b", 23.60, 8.0),
     ("A10G", r"\ba10g?\b", 22.06, 8.6),
     ("RTX PRO 6000", r"pro ?6000", 94.97, 12.0),
     ("RTX 6000 Ada", r"6000 ada", 47.50, 8.9),
@@ -48,6 +50,7 @@ _TABLE = (
     ("MI355X", r"mi355x", 287.98, 0),
 )
 _NOMINAL = 0.985  # CUDA's figure over the nominal size, median of the table; used for GPUs that it does not name
+_LIKE = (0.9, 1.15)  # a stated size over CUDA's figure that means the same memory
 
 
 def gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
@@ -55,11 +58,15 @@ def gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
 
     A GPU that is not in the table but says its size (`80GB`, `94.97 GiB`) is estimated; else None.
     """
-    text = name.lower().replace("_", " ").replace("-", " ")
+    text = re.sub(r"^\s*\d+ ?x ?", "", name.lower().replace("_", " ").replace("-", " "))
+    size = re.search(r"(\d+(?:\.\d+)?) ?gi?b", text)
+    stated = float(size[1]) if size else 0.0
     for known, pattern, memory, capability in _TABLE:
         if re.search(pattern, text):
+            other = stated and not known.startswith("GH") and not _LIKE[0] < stated / memory < _LIKE[1]
+            if other and not memory_gib:  # a variant with more memory, such as an RTX 4090 of 48 GB
+                return Gpu(name, stated * _NOMINAL, capability, known=False)
             return Gpu(known, memory_gib or memory, capability)
-    if memory_gib:
-        return Gpu(name, memory_gib, 9.0, known=False)
-    size = re.search(r"(\d+(?:\.\d+)?) ?gi?b", text)
-    return Gpu(name, float(size[1]) * _NOMINAL, 9.0, known=False) if size else None
+    if memory_gib or stated:
+        return Gpu(name, memory_gib or stated * _NOMINAL, 9.0, known=False)
+    return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from lcplan.capacity.flags import Vllm
 from lcplan.capacity.shapes import Model
-from lcplan.capacity.weights import scheme_of
+from lcplan.capacity.weights import dense_width, scheme_of
 
 GIB = 2**30
 Terms = dict[str, float]
@@ -132,7 +132,7 @@ def constants() -> dict[str, Any]:
 def _forward(model: Model, given: Vllm) -> list[Terms]:
     """The two peaks of a layer: its MLP, and latent attention."""
     tokens, text = given.batched_tokens, model.text
-    width = int(text.get("intermediate_size") or 0)
+    width = dense_width(model)
     if model.moe and len(model.moe.layers) == len(model.layers):
         width = model.moe.shared
     mlp = {"mlp": tokens * 3 * width / given.tp * 2 / GIB}  # gate and up, and their product

@@ -108,7 +108,8 @@ def _vllm(model: Model, launch: Launch, card: Gpu | None, kv_memory: float | Non
         )
         for stage in stages
     ]
-    kv_memory = kv_memory or given.kv_memory or None
+    if kv_memory is None:
+        kv_memory = given.kv_memory or None
     base = Prediction(
         None, given.dp, pool.bytes_per_token, loaded[0], kv_memory, max_model_len=given.max_model_len, cost=pool
     )
@@ -139,20 +140,24 @@ def _vllm(model: Model, launch: Launch, card: Gpu | None, kv_memory: float | Non
             "other_gib": first.other,
         }
     blocks = given.blocks_override or pool.blocks([f * GIB for f in free])
+    if launch.flags.get("max-model-len") in (-1, "auto"):  # the engine shortens the context until a request fits
+        length = pool.longest(blocks)
+        pool = vllm.pool(model, replace(given, max_model_len=length))
+        base = replace(base, bytes_per_token=pool.bytes_per_token, max_model_len=length, cost=pool)
     tokens = pool.printed(blocks)
-    between = (pool.printed(pool.blocks([f * GIB for f in low])), pool.printed(pool.blocks([f * GIB for f in high])))
+    few, many = (given.blocks_override or pool.blocks([f * GIB for f in bound]) for bound in (low, high))
+    between = (pool.printed(few), pool.printed(many))
     parts["pool_gib"] = blocks * pool.stages[0] / GIB
     parts["bytes_per_block"] = pool.stages[0]
     parts["blocks"] = blocks
-    found: list[Diagnostic] = []
-    fitted = launch.flags.get("max-model-len") in (-1, "auto")  # the engine shortens the context until it fits
-    if pool.request(given.max_model_len) > blocks and not fitted:
-        needed = pool.request(given.max_model_len) * pool.stages[0] / GIB
+    found = [] if given.draft_known else [_draft_not_counted()]
+    if pool.request(pool.max_model_len) > blocks:
+        needed, left = (count * pool.stages[0] / GIB for count in (pool.request(pool.max_model_len), blocks))
         found.append(
             warning(
                 "kv-too-small",
-                f"one request of {given.max_model_len:,} tokens needs {needed:.2f} GiB of KV cache and "
-                f"{free[0]:.2f} GiB is left: the engine will refuse to start",
+                f"one request of {pool.max_model_len:,} tokens needs {needed:.2f} GiB of KV cache and "
+                f"{left if blocks else free[0]:.2f} GiB is left: the engine will refuse to start",
                 "lower the context or the other memory, or use more GPUs",
             )
         )
@@ -200,7 +205,15 @@ def _sglang(model: Model, launch: Launch, card: Gpu | None, kv_memory: float | N
     tokens = pool.printed([f * GIB for f in free])
     low, high = (pool.printed([(f + sign * spread) * GIB for f in free]) for sign in (-1, 1))
     parts["pool_gib"] = tokens * pool.cells[0] / GIB
-    return replace(base, pool_tokens=tokens, kv_memory_gib=free[0], parts=parts, interval=(low, high))
+    found = () if given.draft_known else (_draft_not_counted(),)
+    return replace(
+        base, pool_tokens=tokens, kv_memory_gib=free[0], parts=parts, interval=(low, high), diagnostics=found
+    )
+
+
+def _draft_not_counted() -> Diagnostic:
+    message = "the draft model's weights and cache are not counted: its config.json is another one"
+    return warning("draft-not-counted", message, "the pool will be smaller")
 
 
 def _no_gpu(name: str) -> Diagnostic:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lcplan.base.layout import Layout
-from lcplan.capacity.flags import element, integer, kv_size, model_dtype, numbers
+from lcplan.capacity.flags import element, integer, kv_size, model_dtype, number, numbers
 from lcplan.capacity.gpus import Gpu
 from lcplan.capacity.shapes import Attention, Cache, Compressed, Latent, Model, State
 from lcplan.capacity.vllm import indexer, stages_of
@@ -43,6 +43,7 @@ class Settings:
     ssm_bytes: float
     states: int  # --max-mamba-cache-size, 0: not given
     draft: bool
+    draft_known: bool  # whether the draft's layers are in the model's own config.json, or there is none
     draft_tokens: int
     running: int  # --max-running-requests, 0: not given
     most: int  # --max-total-tokens, 0: not given
@@ -99,7 +100,7 @@ def settings(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags:
         "NEXTN",
     )
     chunk = integer(flags, "chunked-prefill-size", _chunk(gpu))
-    fraction = flags.get("mem-fraction-static")
+    fraction = number(flags, "mem-fraction-static", 0)
     made = Settings(
         version=numbers(version) or NEWEST,
         gpu=gpu,
@@ -109,18 +110,21 @@ def settings(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags:
         ep=integer(flags, "expert-parallel-size", integer(flags, "ep-size", layout.ep)) > 1,
         dcp=integer(flags, "dcp-size", layout.dcp),
         heads_tp=max(1, tp // dp) if inside else tp,
-        fraction=float(fraction) if fraction else _fraction(model, gpu, tp, pp, dp if inside else 1, chunk, flags),
+        fraction=fraction or _fraction(model, gpu, tp, pp, dp if inside else 1, chunk, flags),
         context=integer(flags, "context-length", model.context or 8192),
         page=integer(flags, "page-size", 256 if v4 else 64 if _indexed(model) else 1),
         kv_dtype=kv_dtype,
         kv_bytes=kv_size(kv_dtype, dtype),
         dtype=dtype,
         quantization=str(flags.get("quantization") or ""),
-        swa_ratio=float(flags.get("swa-full-tokens-ratio") or (0.1 if v4 else 0.8)),
-        state_ratio=float(flags.get("mamba-full-memory-ratio") or 0.9),
+        swa_ratio=1.0
+        if flags.get("disable-hybrid-swa-memory")
+        else number(flags, "swa-full-tokens-ratio", 0.1 if v4 else 0.8),
+        state_ratio=number(flags, "mamba-full-memory-ratio", 0.9),
         ssm_bytes=element(str(flags.get("mamba-ssm-dtype") or "float32")),
         states=integer(flags, "max-mamba-cache-size", 0),
         draft=draft,
+        draft_known=bool(model.draft) or str(flags.get("speculative-algorithm") or "NGRAM").upper() == "NGRAM",
         draft_tokens=integer(flags, "speculative-num-draft-tokens", 0),
         running=integer(flags, "max-running-requests", 0),
         most=integer(flags, "max-total-tokens", 0),

@@ -56,6 +56,14 @@ class Pool:
             return blocks // len(self.needs) * self.block * self.spread
         return int(blocks / self.request(self.max_model_len) * self.max_model_len)
 
+    def longest(self, blocks: int) -> int:
+        """Return the longest request up to max-model-len that so many blocks hold, at least 1."""
+        low, high = 1, self.max_model_len
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.request(middle) <= blocks else (low, middle - 1)
+        return low
+
     def concurrency(self, blocks: int) -> float:
         """Return the printed concurrency: requests of max-model-len that fit."""
         return blocks / self.request(self.max_model_len)

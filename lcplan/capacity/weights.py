@@ -77,6 +77,12 @@ def matrices(model: Model, stage: range, stages: int, *, draft: bool = False) ->
         yield Matrix("model.embed_tokens", vocab, plain=True)
     if final and not tied:
         yield Matrix("lm_head", vocab, plain=True)
+    if first and "positions" in model.traits:  # learned, with so many rows more than positions
+        yield Matrix("model.embed_positions", (model.context + model.traits["positions"]) * model.hidden, "none", True)
+    side = int(model.text.get("hidden_size_per_layer_input") or 0)  # gemma3n, gemma4: embeddings of every layer
+    if first and side:
+        words = int(model.text.get("vocab_size_per_layer_input") or model.vocab)
+        yield Matrix("model.embed_tokens_per_layer", (words + model.hidden) * side * last, plain=True)
     if first and model.multimodal:
         yield from _encoders(model)
     yield Matrix("rotary_emb", _rotary(model), "none", plain=True)
@@ -121,14 +127,32 @@ def _layer(model: Model, at: int, caches: tuple[Cache, ...], name: str) -> Itera
         if moe.shared:
             yield Matrix(f"{name}.mlp.shared_experts.up_proj", (up + 1) * hidden * moe.shared)
     elif not (_only_mixes(model) and attends):
-        width = int(
-            text.get(model.traits.get("dense", "intermediate_size")) or text.get("intermediate_size") or 4 * hidden
+        yield Matrix(
+            f"{name}.mlp.up_proj", (2 if model.traits.get("mlp") == "plain" else 3) * hidden * dense_width(model, at)
         )
-        yield Matrix(f"{name}.mlp.up_proj", (2 if model.traits.get("mlp") == "plain" else 3) * hidden * width)
     yield Matrix(f"{name}.norm", 2 * hidden, "none", plain=True)
+    side = int(text.get("hidden_size_per_layer_input") or 0)
+    if side:
+        yield Matrix(f"{name}.per_layer_input", 2 * hidden * side, "none")
     if text.get("hc_mult") or text.get("hc_count"):  # hyper-connections: mixing weights per stream, in float32
         streams = int(text.get("hc_mult") or text["hc_count"])
         yield Matrix(f"{name}.hc", 2 * streams * hidden * (streams * (streams + 2)) * 2, "none", plain=True)
+
+
+def dense_width(model: Model, at: int = 0) -> int:
+    """Return the width of the MLP of a layer without experts."""
+    text = model.text
+    given = text.get(model.traits.get("dense", "intermediate_size")) or text.get("intermediate_size")
+    if isinstance(given, list):
+        given = given[min(at, len(given) - 1)]
+    width = int((given or 4 * model.hidden) * model.traits.get("dense_share", 1))
+    if text.get("block_auto_adjust_ff_dim"):  # lfm2
+        step = int(text.get("block_multiple_of") or 256)
+        wanted = int(2 * width / 3) * float(text.get("block_ffn_dim_multiplier") or 1)
+        width = -(-int(wanted) // step) * step
+    if text.get("use_double_wide_mlp") and at >= len(model.layers) - int(text.get("num_kv_shared_layers") or 0):
+        width *= 2  # gemma4: layers that read another's cache
+    return width
 
 
 def _shared(model: Model) -> tuple[Cache, ...]:
@@ -202,6 +226,12 @@ def _state(model: Model, state: State, name: str) -> Iterator[Matrix]:
     elif state.kind == "conv":
         yield Matrix(f"{name}.in_proj", 3 * hidden * hidden)
         yield Matrix(f"{name}.out_proj", hidden * hidden)
+    elif state.kind == "lightning":
+        yield Matrix(f"{name}.qkv_proj", 5 * hidden * model.heads * model.head_dim)  # with output gate and o_proj
+    elif state.kind == "mamba1":
+        inner, rank, width = state.channels, int(text["mamba_dt_rank"]), int(text["mamba_d_state"])
+        yield Matrix(f"{name}.in_proj", 3 * hidden * inner)  # with out_proj
+        yield Matrix(f"{name}.x_proj", inner * (2 * rank + 3 * width))  # with dt_proj and A
     else:
         heads = int(text.get("mamba_n_heads") or text["mamba_num_heads"])
         groups = int(text.get("mamba_n_groups") or text.get("n_groups") or 1)
@@ -219,21 +249,31 @@ def _encoders(model: Model) -> Iterator[Matrix]:
     config = inner if isinstance(inner, Mapping) else config
     vision = config.get("vision_config")
     if isinstance(vision, Mapping):
-        width = _first(vision, "hidden_size", "embed_dim", "width", "vt_hidden_size") or 0
-        wide = _first(vision, "intermediate_size", "mlp_dim", "vt_intermediate_size") or 4 * width
-        depth = _first(vision, "num_hidden_layers", "depth", "layers", "vt_num_hidden_layers") or 0
-        gated = 3 if str(vision.get("model_type", "")).startswith(("pixtral", "qwen2_5", "gemma4")) else 2
+        kind = str(vision.get("model_type") or config.get("model_type") or "")
+        unsaid = (1024, 4096, 24) if kind == "pixtral" else (0, 0, 0)  # defaults of its class
+        # qwen2_vl calls the width embed_dim, and hidden_size what comes out
+        width = _first(vision, "embed_dim", "hidden_size", "width", "vt_hidden_size") or unsaid[0]
+        wide = _first(vision, "intermediate_size", "mlp_dim", "vt_intermediate_size") or unsaid[1] or 4 * width
+        depth = _first(vision, "num_hidden_layers", "depth", "layers", "vt_num_hidden_layers") or unsaid[2]
+        gated = 3 if kind.startswith(("pixtral", "qwen2_5", "gemma4")) else 2
         merge = _first(vision, "spatial_merge_size") or _first(config, "spatial_merge_size") or 1
         out = _first(vision, "out_hidden_size") or model.hidden
         yield Matrix("visual.blocks", depth * (4 * width**2 + gated * width * wide), plain=True)
         joined = width * merge**2
-        yield Matrix("visual.merger", joined * (joined if merge > 1 else 0) + joined * out, plain=True)
+        named = re.search(r"_(\d+)m_enc", str(vision.get("architecture", "")))
+        if named:  # a convolutional tower, whose name says the millions of its weights
+            yield Matrix("visual.blocks", float(named[1]) * 1e6, plain=True)
+        mergers = 1 + len(vision.get("deepstack_visual_indexes") or ())
+        yield Matrix("visual.merger", mergers * joined * ((joined if merge > 1 else 0) + out), plain=True)
     audio = config.get("audio_config")
     if isinstance(audio, Mapping):
         width = _first(audio, "d_model", "hidden_size") or 0
         wide = _first(audio, "encoder_ffn_dim", "intermediate_size") or 4 * width
         depth = _first(audio, "encoder_layers", "num_hidden_layers") or 0
         yield Matrix("audio.layers", depth * (4 * width**2 + 2 * width * wide), plain=True)
+        # conformer (gemma3n): two MLPs and a convolution beside attention
+        blocks = _first(audio, "conf_num_hidden_layers") or 0
+        yield Matrix("audio.conformer", blocks * (7 * width**2 + 4 * width * wide), plain=True)
 
 
 def _first(config: Mapping[str, Any], *keys: str) -> int | None:
