@@ -40,7 +40,7 @@ def test_a_bundle_verifies_and_answers_without_the_rest(root: Path, tmp_path: Pa
     assert chain.recipe == (("recipes/stacks.yaml:3", "glm53_flash:"),)
     assert (tmp_path / "out/b/recipes/stacks.yaml").read_bytes() == statekit.RECIPE
     text = (tmp_path / "out/b/README.md").read_text()
-    assert f"sh state/runs/{RUN}/cmd.sh" in text and "HF_TOKEN" in text and "sha256:" + "a" * 64 in text
+    assert f"bash state/runs/{RUN}/cmd.sh" in text and "HF_TOKEN" in text and "sha256:" + "a" * 64 in text
 
 
 def test_its_ledger_is_that_of_the_run_and_names_its_origin(root: Path, tmp_path: Path) -> None:

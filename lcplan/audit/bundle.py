@@ -156,7 +156,7 @@ def _readme(predicate: Mapping[str, Any], plan: str, missing: list[str]) -> str:
         "`origin.jsonl` are the lines of the ledger that this run was taken from. Whoever keeps that ledger finds each "
         "of them in it, unchanged.",
         "## Replay the server",
-        f"    sh state/runs/{run}/cmd.sh",
+        f"    bash state/runs/{run}/cmd.sh",
         f"It needs {', '.join(needs)}.",
     ]
     if predicate.get("recipe"):
