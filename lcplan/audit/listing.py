@@ -130,7 +130,7 @@ def facts(predicate: Mapping[str, Any], cell: Mapping[str, Any] | None) -> dict[
         "status": cell.get("status"),
         "cell": cell.get("cell"),
     }
-    found |= {key: predicate.get(key) for key in _FACTS}
+    found |= {key: predicate.get(key) for key in _FACTS} | {"simulated": str(bool(predicate["simulated"])).lower()}
     definition = cell.get("definition") or {}
     prompt = {"prompt": definition["prompt"]} if "prompt" in definition else {}
     return found | prompt | dict(cell.get("axes") or {})

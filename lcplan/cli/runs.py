@@ -32,11 +32,12 @@ class Format(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `runs list`, `show`, `diff`, `retract`, `invalid`, `bundle` and `export`."""
+    """Add the commands `runs list`, `show`, `diff`, `compare`, `retract`, `invalid`, `bundle` and `export`."""
     group = typer.Typer(help="Recorded runs.", no_args_is_help=True)
     group.command("list", help="List runs with their status and standing.")(_list)
     group.command("show", help="Show one run with its cells and figures.")(_show)
     group.command("diff", help="Say in words what differs between two runs.")(_diff)
+    group.command("compare", help="Say whether two groups of repeats differ by more than chance.")(_compare)
     group.command("retract", help="Note that a run's numbers do not hold; nothing is deleted.")(_retract)
     group.command("invalid", help="List every cell that is no result, with its reason.")(_invalid)
     group.command("bundle", help="Write a run with all that another team needs to verify and replay it.")(_bundle)
@@ -85,6 +86,22 @@ def _diff(
         show_json({"a": a, "b": b, "differences": [difference.as_json() for difference in found]})
     else:
         show(diff_text(a, b, found))
+
+
+def _compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, or a selector of repeats of one launch.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    state: State = DEFAULT_STATE,
+    as_json: AsJson = False,
+) -> None:
+    from lcplan.audit.compare import compare
+    from lcplan.view.compare import compare_text
+
+    made = compare(state, a, b)
+    if as_json:
+        show_json(made.as_json())
+    else:
+        show(compare_text(made))
 
 
 def _retract(run: Run, why: Why, state: State = DEFAULT_STATE, wait: Wait = False) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lcplan.audit.diff import Difference
     from lcplan.audit.listing import Listed
 
-_HEADLINES = ("ttft_s", "prefill_tokens_per_s", "tpot_ms", "user_tokens_per_s", "total_tokens_per_s", "needles_found")
+HEADLINES = ("ttft_s", "prefill_tokens_per_s", "tpot_ms", "user_tokens_per_s", "total_tokens_per_s", "needles_found")
 
 
 def list_text(runs: Sequence[Listed]) -> str:
@@ -74,7 +74,7 @@ def invalid_text(rows: Sequence[Mapping[str, str]]) -> str:
 def figures_text(cell: Mapping[str, Any]) -> str:
     """Return the headline figures of a cell in one line, or why there are none."""
     metrics = cell.get("metrics") or {}
-    chosen = [name for name in _HEADLINES if name in metrics] or list(metrics)[:4]
+    chosen = [name for name in HEADLINES if name in metrics] or list(metrics)[:4]
     shown = [f"{name} {_plain(metrics[name].get('value'))} {metrics[name].get('unit', '')}".rstrip() for name in chosen]
     shown += [f"queued {cell['queued']}"] if cell.get("queued") else []
     over = cell.get("capacity") or {}
