@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The campaign of examples/h200 on the machine: detect, plan, apply; on the way the apply is killed and resumed, and the
 # engine core of one server is killed. What is seen lies in $home/seen, the records in $home/examples/h200/state.
-# usage: campaign.sh HOME_DIR single|wide   (one GPU each side by side, with both engines; or both GPUs)
+# usage: campaign.sh HOME_DIR single|wide|rest   (one GPU each side by side, with both engines; both GPUs; what is missing)
 set -uo pipefail
 home=${1:?} part=${2:?}
 cd "$home" || exit
@@ -61,7 +61,11 @@ single)
   ;;
 wide)
   plan wide --target experiment=wide --target experiment=experts
-  apply wide 1 "${LIMIT:-560}"
+  apply wide 1 "${LIMIT:-700}"
+  ;;
+rest)
+  plan rest
+  apply rest 1 "${LIMIT:-540}"
   ;;
 esac
 log "audit"

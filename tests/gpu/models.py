@@ -21,10 +21,13 @@ def main(configs: Path, target: Path) -> None:
     for name in NAMES:
         folder = target / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_bytes((configs / f"{name}.config.json").read_bytes())
+        config = (configs / f"{name}.config.json").read_bytes()
+        # SGLang 0.5.17 answers /tokenize with 500 when a tokenizer does not say its length.
+        said = TOKENIZER | {"model_max_length": json.loads(config)["max_position_embeddings"]}
+        (folder / "config.json").write_bytes(config)
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 1}))
         (folder / "tokenizer.json").write_text(tokenizer)
-        (folder / "tokenizer_config.json").write_text(json.dumps(TOKENIZER))
+        (folder / "tokenizer_config.json").write_text(json.dumps(said))
 
 
 def train() -> str:
