@@ -1,6 +1,6 @@
 """What is wrong with a server before it is started: flags, image, layout and model looked at together.
 
-Codes, meanings and remedies: docs/diagnostics-engine.md.
+Codes, meanings and remedies: docs/diagnostics.md.
 """
 
 from __future__ import annotations

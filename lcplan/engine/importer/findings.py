@@ -57,7 +57,7 @@ Code = Literal[
 ]
 
 # severity, sentence with {0} for the object, hint
-_TABLE: dict[Code, tuple[Severity, str, str]] = {
+TABLE: dict[Code, tuple[Severity, str, str]] = {
     "moving-tag": ("warning", "the image tag '{0}' holds no version number and may move", "pin a version or a digest"),
     "no-tag": ("warning", "the image '{0}' has no tag, so 'latest' is meant", "pin a version or a digest"),
     "image-by-id": ("warning", "the image is given by id, which only the host that built it knows", ""),
@@ -170,9 +170,9 @@ class Finding:
     @property
     def is_error(self) -> bool:
         """Whether the import fails because of it."""
-        return _TABLE[self.code][0] == "error"
+        return TABLE[self.code][0] == "error"
 
     def diagnostic(self, file: str) -> Diagnostic:
         """Return it in the form that every command shows."""
-        severity, sentence, hint = _TABLE[self.code]
+        severity, sentence, hint = TABLE[self.code]
         return Diagnostic(severity, self.code, sentence.format(self.about), hint, Source(file, self.line))
