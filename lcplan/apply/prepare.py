@@ -45,6 +45,7 @@ def make_plan(
     budget: str | None = None,
     node: Path | None = None,
     tables: Sequence[str] = (),
+    thorough: bool = False,
 ) -> tuple[Plan, list[Diagnostic]]:
     """Return the plan of recipes against a state directory, and warnings. Raises LcplanError with every error.
 
@@ -53,7 +54,7 @@ def make_plan(
     """
     recipes = load(paths, variables)
     recorded, found = snapshot(root, runtime == "sim")
-    wanted = Wanted(runtime, target, exclude, replace, capacity=_assess, lint=lint, budget=budget)
+    wanted = Wanted(runtime, target, exclude, replace, capacity=_assess, lint=lint, budget=budget, thorough=thorough)
     if node is not None or tables:
         from lcplan.apply import whatif
 

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
         from lcplan.view.validate import validated
 
         try:
-            plan, found = make_plan(paths, state, variables=variables(var))
+            plan, found = make_plan(paths, state, variables=variables(var), thorough=True)
         except LcplanError as problem:
             if not as_json:
                 raise

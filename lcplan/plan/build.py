@@ -1,28 +1,16 @@
-"""The pipeline: recipes -> cells -> launches -> comparison -> placement -> schedule -> operations -> Plan."""
+"""The pipeline: recipes -> cells -> launches -> comparison; when something is to be done, `arrange` does the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lcplan.base.canonical import digest
-from lcplan.base.diagnostics import Diagnostic, LcplanError, has_errors
-from lcplan.base.select import select
-from lcplan.plan import estimate
-from lcplan.plan.bench import bench
-from lcplan.plan.budget import fit, parse_duration
+from lcplan.base.diagnostics import Diagnostic, has_errors
 from lcplan.plan.compare import compare
 from lcplan.plan.desired import desired, require_node
-from lcplan.plan.model import ACTIVE, Cell, Launch, Placement, Plan, Snapshot
-from lcplan.plan.operations import operations
-from lcplan.plan.place import machine_of
-from lcplan.plan.refuse import block, block_held, place_blocked, refuse
-from lcplan.plan.reserve import reserve
-from lcplan.plan.schedule import Schedule, schedule
-from lcplan.plan.serve import compare_serves, preempt, serve_launches, serve_operations
-from lcplan.plan.servers import servers
+from lcplan.plan.draft import draft
+from lcplan.plan.model import ACTIVE, Cell, Launch, Plan, Snapshot
 from lcplan.recipe.load import Recipes
 
 if TYPE_CHECKING:
@@ -34,7 +22,8 @@ class Wanted:
     """What the user asks of a plan beside the recipes. Selectors are texts of --target, --exclude and --replace.
 
     `budget` is the text of a time that the plan may take. `what_if` says in words which machine takes the place of the
-    campaign's nodes, "" for these themselves; `topologies` are those that are known, by node.
+    campaign's nodes, "" for these themselves; `topologies` are those that are known, by node. `thorough` asks for every
+    check even when there is nothing to do.
     """
 
     runtime: str | None = None
@@ -46,73 +35,27 @@ class Wanted:
     variables: Mapping[str, str] = field(default_factory=dict)
     budget: str | None = None
     what_if: str = ""
+    thorough: bool = False
     topologies: Mapping[str, Topology] = field(default_factory=dict)
 
 
 def build(recipes: Recipes, recorded: Snapshot, wanted: Wanted) -> tuple[Plan, list[Diagnostic]]:
-    """Return the plan and its warnings. Raises LcplanError with every error found."""
+    """Return the plan and its warnings. Raises LcplanError with every error found.
+
+    When every cell is recorded and no server stays up, nothing is placed, checked or predicted: the answer is known.
+    """
     problems: list[Diagnostic] = list(recipes.diagnostics)
     require_node(recipes)
     launches, cells = desired(recipes, wanted.runtime, problems)
-    machine = machine_of(recipes.data["nodes"])
-    unserved: list[Diagnostic] = []
-    serves = reserve(recipes, machine, unserved, recorded.serves)
-    refused = refuse(recipes, launches, machine)
-    if wanted.what_if:
-        problems += [replace(why, severity="warning") for why in unserved]
-    else:
-        problems += [*unserved, *(why for _, why in refused)]
-    served = serve_launches(recipes, wanted.runtime, serves)
-    if wanted.lint is not None:
-        problems += wanted.lint(recipes, [*launches, *served.values()])
-    if has_errors(problems):
-        raise LcplanError(*(d for d in problems if d.severity == "error"))
-    launches, cells, replaced = _narrow(launches, cells, wanted)
-    compare(launches, recorded, replaced)
-    for launch, why in refused:
-        block(launch, why.message)
-    block_held([one for one in launches if one.action in ACTIVE], machine)
-    todo = [one for one in launches if one.action in ACTIVE]
-    if wanted.capacity is not None and todo:
-        wanted.capacity(recipes, todo, recorded, replaced)
-        todo = [one for one in todo if one.action in ACTIVE]
-    seconds = _estimate(recipes, todo, recorded)
-    left: list[tuple[Launch, Cell]] = []
-    if wanted.budget is not None:
-        left = fit(todo, machine, seconds, parse_duration(wanted.budget), recipes.data["experiments"])
-        launches, cells = _without(left, launches, cells)
-        todo = [one for one in launches if one.action in ACTIVE]
-    times = schedule(todo, machine)
-    place_blocked(launches, machine)
-    if todo:
-        from lcplan.plan.crossing import crossing_warnings
+    chosen, cells, replaced = _narrow(launches, cells, wanted)
+    compare(chosen, recorded, replaced)
+    staying = bool(recipes.data["serve"] or recorded.serves)
+    idle = not any(launch.action in ACTIVE for launch in chosen)
+    if idle and not (staying or wanted.thorough or wanted.what_if or has_errors(problems)):
+        return draft(recipes, recorded, wanted.runtime, chosen, cells), []
+    from lcplan.plan.arrange import arrange
 
-        problems += crossing_warnings(recipes, launches, wanted.topologies)
-    for launch in todo:
-        launch.servers = servers(recipes, launch)
-    entries = compare_serves(served, recorded, wanted.runtime == "sim")
-    preempt(entries, todo)
-    plan = Plan(
-        lineage=recorded.lineage,
-        serial=recorded.serial,
-        recipes=recipes.parsed,
-        blobs=recipes.blobs,
-        roots=recipes.roots,
-        variables=recipes.variables,
-        node=digest(recipes.data["nodes"]),
-        runtime=wanted.runtime,
-        selectors={k: list(v) for k, v in (("target", wanted.target), ("exclude", wanted.exclude),
-                                           ("replace", wanted.replace), ("budget", [wanted.budget or ""])) if any(v)},
-        launches=launches,
-        cells=cells,
-        operations=serve_operations(entries, todo, operations(todo, partial(bench, recipes))),
-        summary=_summary(launches, cells, todo, times) | _notes(wanted, serves, left, seconds, recorded),
-        warnings=[d.as_json() for d in problems],
-        policy=recipes.data["policy"],
-        gates={name: e["gates"] for name, e in recipes.data["experiments"].items() if e.get("gates")},
-        serves=entries,
-    )  # fmt: skip
-    return plan, problems
+    return arrange(recipes, recorded, wanted, problems, launches, chosen, cells, replaced)
 
 
 def facts_of(cell: Cell, launch: Launch) -> dict[str, object]:
@@ -139,6 +82,8 @@ def _narrow(
         return launches, cells, frozenset()
     by_id = {launch.id: launch for launch in launches}
 
+    from lcplan.base.select import select
+
     def chosen(options: Sequence[str]) -> set[str]:
         return {c.fingerprint for c in select(options, cells, lambda c: facts_of(c, by_id[c.launch]))}
 
@@ -150,78 +95,3 @@ def _narrow(
     for launch in launches:
         launch.cells = [c for c in launch.cells if c.fingerprint in kept]
     return [one for one in launches if one.cells], cells, replaced
-
-
-def _estimate(recipes: Recipes, launches: Sequence[Launch], recorded: Snapshot) -> dict[str, float]:
-    """Set the times of launches, from history where there is one; return the seconds of their cells to measure."""
-    made: dict[str, float] = {}
-    for launch in launches:
-        weights = recipes.data["models"][launch.model].get("weights")
-        launch.load_s = recorded.loads.get(launch.stack) or estimate.load_seconds(weights)
-        todo = [cell for cell in launch.cells if cell.action in ("+", "~")]
-        for cell in todo:
-            known = recorded.durations.get(cell.fingerprint) or recorded.durations.get(f"{cell.recorded}/{cell.name}")
-            made[cell.fingerprint] = known or estimate.cell_seconds(cell.kind, cell.definition, launch.engines)
-        launch.measure_s = sum(made[cell.fingerprint] for cell in todo)
-    return made
-
-
-def _without(
-    left: Sequence[tuple[Launch, Cell]], launches: list[Launch], cells: list[Cell]
-) -> tuple[list[Launch], list[Cell]]:
-    """Return launches and cells without those that are left out; a launch that keeps only what is recorded is kept."""
-    gone = {cell.fingerprint for _, cell in left}
-    for one in {launch.id: launch for launch, _ in left}.values():
-        one.cells = [cell for cell in one.cells if cell.fingerprint not in gone]
-        todo = sum(cell.action in ("+", "~") for cell in one.cells)
-        if not todo:
-            one.action, one.reason = "=", "the rest is left out by the budget"
-        elif one.action == "+":
-            one.reason = f"{todo} cells to measure, the rest is left out by the budget"
-    return [one for one in launches if one.cells], [cell for cell in cells if cell.fingerprint not in gone]
-
-
-def _summary(
-    launches: Sequence[Launch], cells: Sequence[Cell], todo: Sequence[Launch], times: Schedule
-) -> dict[str, Any]:
-    count = dict.fromkeys(("+", "~", "=", "!"), 0)
-    for cell in cells:
-        count[cell.action] += 1
-    return {
-        "launches": {"planned": len(launches), "start": len(todo)},
-        "actions": count,
-        "gpu_hours": round(times.gpu_s / 3600, 2),
-        "makespan_s": round(times.makespan),
-        "lower_bound_s": round(times.bound),
-        "idle_gpu_hours": round(times.idle_gpu_s / 3600, 2),
-    }
-
-
-def _notes(
-    wanted: Wanted, serves: Mapping[str, Placement], left: Sequence[tuple[Launch, Cell]], seconds: Mapping[str, float],
-    recorded: Snapshot,
-) -> dict[str, Any]:  # fmt: skip
-    """Return what the summary says beside numbers, only what there is to say."""
-    made: dict[str, Any] = {}
-    if wanted.what_if:
-        made["what_if"] = wanted.what_if
-    if serves:
-        made["serves"] = {name: {"node": one.node, "quads": list(one.quads), "gpus": list(one.gpus), "port": one.port}
-                          for name, one in serves.items()}  # fmt: skip
-    known = sum(fingerprint in recorded.durations for fingerprint in seconds)
-    if known:
-        made["durations_from_history"] = known
-    if left:
-        out: dict[str, list[Cell]] = {}
-        for launch, cell in left:
-            out.setdefault(launch.id, []).append(cell)
-        made["left_out"] = [
-            {
-                "launch": name,
-                "experiments": sorted({e for cell in some for e in cell.experiments}),
-                "names": [cell.name for cell in some],
-                "seconds": round(sum(seconds[cell.fingerprint] for cell in some)),
-            }
-            for name, some in out.items()
-        ]
-    return made
