@@ -1,4 +1,4 @@
-"""Every diagnostic code, class of failure and reason of the project stands in docs/diagnostics.md, and no other does."""
+"""Every diagnostic code, class of failure and reason of the project stands in docs/diagnostics.md, and no other."""
 
 from __future__ import annotations
 
