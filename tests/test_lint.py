@@ -69,6 +69,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("vllm", {"version": None}, {}, ["warning engine-without-version"]),
     ("vllm", {"version": "0.99.0"}, {}, ["warning no-catalogue"]),
     ("vllm", {"version": "0.99.0", "args": {"xyzzy": 1}}, {}, ["warning no-catalogue", "warning unknown-flag"]),
+    ("vllm", {"args": {"swap-space": 4}}, {}, ["error removed-flag"]),
+    ("vllm", {"version": "0.8.5", "args": {"swap_space": 4}}, {}, ["warning no-catalogue", "warning removed-flag"]),
     ("vllm", {"args": {"max-num-seqs": 8}}, {"users_max": 16}, ["warning cap-below-users"]),
     ("vllm", {"args": {"max-num-seqs": 8}, "layout": "dp4"}, {"users_max": 32}, []),
     ("vllm", {"env": {"CUDA_VISIBLE_DEVICES": "0"}}, {}, ["error placement-env"]),

@@ -176,6 +176,10 @@ _GAUGES: Mapping[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         re.compile(r"^sglang:token_usage(?:\{.*\})? (\S+)", re.MULTILINE),
     ),
 }
+_SGLANG_TOKENS = [
+    re.compile(rf"^sglang:{name}(?:\{{.*\}})? (\S+)", re.MULTILINE)
+    for name in ("num_used_tokens", "max_total_num_tokens")
+]
 
 
 def gauges(text: str, kind: str) -> Gauges:
@@ -183,6 +187,10 @@ def gauges(text: str, kind: str) -> Gauges:
     if kind not in _GAUGES:
         return Gauges(None, None)
     waiting, usage = ([float(v) for v in pattern.findall(text)] for pattern in _GAUGES[kind])
+    if kind == "sglang":  # its own gauge is rounded to 0.01
+        used, pools = ([float(v) for v in pattern.findall(text)] for pattern in _SGLANG_TOKENS)
+        if used and len(used) == len(pools) and all(pools):
+            usage = [tokens / pool for tokens, pool in zip(used, pools, strict=True)]
     return Gauges(sum(waiting) if waiting else None, max(usage) if usage else None)
 
 
@@ -250,9 +258,24 @@ def _sglang(series: Series) -> Counters:
         waiting=_total(series, "sglang:num_queue_reqs"),
         running=_total(series, "sglang:num_running_reqs"),
         preemptions=_total(series, "sglang:num_retracted_requests_total") or 0.0,
-        kv_usage=_highest(series, "sglang:token_usage"),
+        kv_usage=_sglang_usage(series),
         accept_length=_highest(series, "sglang:spec_accept_length") or None,
     )
+
+
+def _sglang_usage(series: Series) -> float | None:
+    """Return the fullest rank's use of its pool, from its tokens: the gauge `token_usage` is rounded to 0.01."""
+    pools = {_rank(labels): value for labels, value in series.get("sglang:max_total_num_tokens", [])}
+    used = [
+        value / pools[_rank(labels)]
+        for labels, value in series.get("sglang:num_used_tokens", [])
+        if pools.get(_rank(labels))
+    ]
+    return max(used) if used else _highest(series, "sglang:token_usage")
+
+
+def _rank(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "0") for name in ("dp_rank", "tp_rank", "pp_rank"))
 
 
 def _vllm_capacity(samples: list[tuple[dict[str, str], float]]) -> Capacity | None:

@@ -15,6 +15,7 @@ from lcplan.base.diagnostics import Diagnostic, Source, error, nearest, warning
 from lcplan.engine import get, lint_model, render
 from lcplan.engine.base import ServerSpec
 from lcplan.engine.catalogue import Catalogue, Flag, load
+from lcplan.engine.vllm.removed import REMOVED_FLAGS
 
 _OTHER = {"vllm": "sglang", "sglang": "vllm"}
 _NAMES = {"vllm": "vLLM", "sglang": "SGLang", "vllm-router": "vllm-router"}
@@ -212,6 +213,11 @@ def _unknown(spec: ServerSpec, catalogue: Catalogue, word: str, place: Source | 
     rivals = [known for known in catalogue.names() if known.startswith(name)]
     if len(rivals) > 1:
         return error("ambiguous-flag", f"'{word}' could be {', '.join(rivals[:4])}", "write the full name", place)
+    if spec.kind == "vllm" and name.replace("_", "-") in REMOVED_FLAGS:
+        message = f"'{word}' is gone in vLLM 0.31"
+        if spec.version and not catalogue.exact:
+            return warning("removed-flag", message, f"vLLM {spec.version} may have it", place)
+        return error("removed-flag", message, "leave it out, or name the older version of the engine", place)
     hint = nearest(name.replace("_", "-"), catalogue.names())
     message = f"{engine} {catalogue.version} has no flag '{word}'"
     if spec.version and not catalogue.exact and not hint:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lcplan.engine import catalogue as catalogues
 from lcplan.engine.importer.findings import Finding
-from lcplan.engine.importer.removed import REMOVED_FLAGS
 from lcplan.engine.importer.words import Word
+from lcplan.engine.vllm.removed import REMOVED_FLAGS
 
 if TYPE_CHECKING:
     from lcplan.engine.catalogue import Catalogue, Flag

@@ -10,8 +10,8 @@ from lcplan.engine.importer.container import Container, split_image, visible_gpu
 from lcplan.engine.importer.findings import Finding
 from lcplan.engine.importer.imported import Imported
 from lcplan.engine.importer.program import Program
-from lcplan.engine.importer.removed import REMOVED_ENV
 from lcplan.engine.importer.words import Word, unresolved
+from lcplan.engine.vllm.removed import REMOVED_ENV
 
 DEFAULT_PORTS = {"vllm": 8000, "sglang": 30000}
 _SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?|APIKEY)$|SECRET|PASSWORD", re.IGNORECASE)
