@@ -22,6 +22,8 @@ _QUOTES = {**str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’
 _INVISIBLE = str.maketrans({"\ufeff": None, "\0": None})
 _TYPOGRAPHIC = re.compile("[“”„‘’\u00a0\u202f‐‑‒–—―−]")
 _QUOTED = re.compile(r"""'[^'\n]*'|"(?:[^"\\\n]|\\.)*+"|[^'"]+|['"]""")
+# `C:\models`: no shell that is read here knows such paths, and their backslashes escape nothing.
+_WINDOWS_PATH = re.compile(r"(?<![\w/'])[A-Za-z]:(?:\\[\w.~-]++)++")
 _BACKTICK = re.compile(r"(?<=\s)`[ \t]*$", re.MULTILINE)
 _CARET = re.compile(r"(?<=\s)\^[ \t]*$", re.MULTILINE)
 
@@ -81,6 +83,7 @@ def _section(text: str) -> str:
     text, prompts = _PROMPT.subn("", text)
     if prompts:
         text = _SECOND_PROMPT.sub("", text)
+    text = _WINDOWS_PATH.sub(lambda found: found[0].replace("\\", "\\\\"), text)
     ticks = len(_BACKTICK.findall(text))
     if ticks and ticks == text.count("`"):
         text = _BACKTICK.sub(r"\\", text)
