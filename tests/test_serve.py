@@ -58,6 +58,13 @@ def pid(folder: Path, name: str = "chat") -> int:
     return int(kept(folder)[name]["servers"][0]["handle"]["pid"])
 
 
+def orphans(folder: Path) -> list[dict[str, Any]]:
+    """Return the orphans of this campaign."""
+    lineage = json.loads(lcplan("state", "show", "--json", cwd=folder).out)["lineage"]
+    found = json.loads(lcplan("state", "orphans", "--json", cwd=folder).out)
+    return [one for one in found if one["lineage"] == lineage]
+
+
 def runs(process: int) -> bool:
     return psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE
 
@@ -257,7 +264,7 @@ def test_destroy_ends_entries_and_only_its_own(folder: Path, tmp_path_factory: p
     apply(other)
     mine, theirs = pid(folder), pid(other)
     try:
-        assert "no orphans" in lcplan("state", "orphans", cwd=folder).out
+        assert orphans(folder) == []
         ran = lcplan("destroy", "--yes", cwd=folder)
         assert ran.code == 0 and "serve__chat__" in ran.out
         assert not runs(mine) and runs(theirs) and kept(folder) == {}
@@ -292,3 +299,46 @@ def fake_vllm(folder: Path) -> Path:
     script.write_text(f'#!/bin/sh\nPYTHONPATH={REPO} exec {sys.executable} -m lcplan.sim --speed 1000 -- vllm "$@"\n')
     script.chmod(0o755)
     return bin_
+
+
+def test_a_damaged_state_still_knows_what_is_served(folder: Path) -> None:
+    plan(folder)
+    apply(folder)
+    server, before = pid(folder), kept(folder)
+    path = folder / "state/state.json"
+    path.write_text(path.read_text()[:40])
+    assert action(folder) == ("=", "runs as recorded")
+    assert orphans(folder) == []
+    assert lcplan("state", "rebuild", cwd=folder).code == 0
+    assert kept(folder) == before and runs(server)
+    apply(folder)
+    assert runs(server)
+
+
+def test_orphans_are_listed_and_only_they_are_removed(folder: Path, port: int) -> None:
+    from lcplan.apply import orphans as orphans_module
+    from lcplan.apply.events import quiet
+    from lcplan.runtime.process import RUNTIME
+
+    plan(folder)
+    apply(folder)
+    lineage, server = kept(folder)["chat"]["lineage"], pid(folder)
+    env = psutil.Process(server).environ()
+    words = ["sleep", "600"]
+    labelled = subprocess.Popen(words, env={**env, "LCPLAN_RUN": "left-behind"}, start_new_session=True)
+    other = {**env, "LCPLAN_RUN": "theirs", "LCPLAN_LINEAGE": "of-somebody-else", "LCPLAN_STATE": "node-b:/state"}
+    stranger = subprocess.Popen(words, env=other, start_new_session=True)
+    plain = subprocess.Popen(words, start_new_session=True)
+    try:
+        until(lambda: any(one.run == "left-behind" for one in RUNTIME.find(lineage)))
+        (mine,) = orphans(folder)
+        assert (mine["run"], mine["owner"], mine["removed"]) == ("left-behind", "gone", False)
+        # Other campaigns of this machine may have orphans of their own: only ours are removed here.
+        found = [one for one in orphans_module.orphans() if one.found.lineage == lineage]
+        orphans_module.remove(folder / "state", found, False, quiet)
+        until(lambda: labelled.poll() is not None)
+        assert stranger.poll() is None and plain.poll() is None and runs(server)
+    finally:
+        for one in (labelled, stranger, plain):
+            one.kill()
+            one.wait()

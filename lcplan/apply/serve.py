@@ -238,10 +238,10 @@ def note(root: Path, name: str, entry: dict[str, Any] | None, plan_id: str, simu
     """Write into the state that an entry is served, or no longer; a serial is made for it."""
     state, _ = states.load(root)
     assert state is not None
-    if entry is None:
-        state.serves.pop(name, None)
-    else:
+    state.serves.pop(name, None)
+    if entry is not None:
         state.serves[name] = entry
+    states.keep_entry(root, name, entry)
     states.note_plan(state.partition(simulated), plan_id)
     states.save(root, state)
 

@@ -155,15 +155,24 @@ def absorb(state: State, predicate: Mapping[str, Any]) -> None:
             cells[cell["fingerprint"]] = CellRecord(predicate["run"], cell["cell"], cell["status"])
 
 
+def keep_entry(root: Path, name: str, entry: Mapping[str, Any] | None) -> None:
+    """Keep what the state says of a serve entry beside its log, for a rebuild; None takes it away. Raises OSError."""
+    file = root / "serve" / name / "entry.json"
+    if entry is None:
+        file.unlink(missing_ok=True)
+    else:
+        write_atomic(file, json.dumps({"name": name, "entry": entry}, ensure_ascii=False) + "\n")
+
+
 def rebuild(root: Path) -> tuple[State, list[Diagnostic]]:
     """Return the state told again from manifests and ledger, and a warning for every manifest that cannot be read.
 
-    Every sealed run counts as one serial, as when it was sealed. Serve entries, and serials that no manifest shows, are
-    those of the newest state in the history.
+    Every sealed run counts as one serial, as when it was sealed. Serve entries are those that `keep_entry` kept; where
+    the folder is not there they are, like serials that no manifest shows, those of the newest state in the history.
     """
     warnings: list[Diagnostic] = []
     base = _newest_of_history(root)
-    state = State(base.lineage, serves=base.serves)
+    state = State(base.lineage, serves=_kept_entries(root) if (root / "serve").is_dir() else base.serves)
     withdrawn = []
     retracted = ledger.retracted(root)
     for run in _in_ledger_order(root):
@@ -280,6 +289,17 @@ def _keep_previous(root: Path) -> None:
 def _history(root: Path) -> list[Path]:
     """Return the earlier states, oldest first."""
     return sorted(root.glob("history/*.json"), key=lambda file: sum(map(int, file.stem.split("-"))))
+
+
+def _kept_entries(root: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for file in sorted(root.glob("serve/*/entry.json")):
+        try:
+            kept = json.loads(file.read_bytes())
+            found[kept["name"]] = _checked(kept["entry"], dict)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return found
 
 
 def _newest_of_history(root: Path) -> State:
