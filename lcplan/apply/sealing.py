@@ -63,7 +63,8 @@ def context(run: LaunchRun) -> dict[str, Any]:
 def learned(run: LaunchRun) -> dict[str, Any]:
     """Return what a run has learned of its server since it began: the journal holds it for a recovery."""
     known = predicate(run, [])
-    return {key: known[key] for key in ("simulated", "speed", "image", "engine", "driver", "model", "capacity")}
+    keys = ("simulated", "speed", "image", "engine", "driver", "node", "model", "capacity", "times")
+    return {key: known[key] for key in keys}
 
 
 def script_header(run: LaunchRun) -> list[str]:

@@ -117,7 +117,7 @@ def read(result: Any, point: Point) -> list[Record]:
 
 def _record(result: Mapping[str, Any], index: int, start_s: float, point: Point) -> Record:
     made, error = result["output_lens"][index], result["errors"][index]
-    request = Request(index, 0, point.prompt, point.output, b"", point.prompt)
+    request = Request(index, index % (point.users or 1), point.prompt, point.output, b"", point.prompt)
     sent = round(start_s * 1e9)
     record = Record(request, sent, sent, prompt_tokens=result["input_lens"][index], output_tokens=made)
     if error or not made:
