@@ -7,6 +7,7 @@ Formats: util-linux lscpu(1), numactl(8), https://docs.kernel.org/admin-guide/cp
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lcplan.base.diagnostics import Diagnostic, Source, warning
@@ -57,29 +58,46 @@ def read_cpu_tables(lines: list[Line]) -> tuple[list[CpuTable], dict[str, PciDev
     return [table for table in tables if table], devices, found
 
 
-_LSCPU = re.compile(
-    r"^\s*(?:NUMA node(?P<node>\d{1,5}) CPU\(s\)|(?P<key>NUMA node\(s\)|Socket\(s\)|On-line CPU\(s\) list))"
-    r":(?P<value>.*)$"
-)
+_LSCPU = re.compile(r"([^:\uff1a]{1,60})[:\uff1a]([\d,\s-]*)$")
+# In most languages a key with NUMA and a number is a node's list, one with NUMA alone the count of nodes.
+_NODE = re.compile(r"(?=.*NUMA)\D*(\d{1,5})\D*$")
+_SOCKETS = {"Socket(s)", "Sockel", "Soquete(s)", "\u5ea7"}
+_ONLINE = {"On-line CPU(s) list", "Liste der Online-CPU(s)", "\u5728\u7ebf CPU \u5217\u8868"}
+_FIELD = re.compile(r'"field":\s*"([^"]*)"')
+_DATA = re.compile(r'"data":\s*(?:"([^"]*)"|null)')
 
 
 def _read_lscpu(lines: list[Line], found: list[Diagnostic]) -> CpuTable | None:
     table: CpuTable | None = None
-    for line in lines:
-        match = _LSCPU.match(line.text)
-        if not match:
+    for text, source in _lscpu_fields(lines):
+        match = _LSCPU.match(text.strip())
+        key, value = (match[1].strip(), match[2].strip()) if match else ("", "")
+        node = _NODE.match(key)
+        if not (node or "NUMA" in key or key in _SOCKETS or key in _ONLINE) or key == "NUMA":
             continue
-        table = table or CpuTable("lscpu", line.source)
-        value, number = match["value"].strip(), _number(match["value"])
-        if match["node"]:
-            _add_node(table, int(match["node"]), value, line.source, found)
-        elif match["key"] == "NUMA node(s)":
-            table.announced = number
-        elif match["key"] == "Socket(s)":
-            table.sockets = number
+        table = table or CpuTable("lscpu", source)
+        if node:
+            _add_node(table, int(node[1]), value, source, found)
+        elif key in _SOCKETS:
+            table.sockets = _number(value)
+        elif key in _ONLINE:
+            table.online = _cpus(value, source, found)
         else:
-            table.online = _cpus(value, line.source, found)
+            table.announced = _number(value)
     return table
+
+
+def _lscpu_fields(lines: list[Line]) -> Iterator[tuple[str, Source]]:
+    """Lines as they are, and fields of `lscpu --json` as such lines."""
+    field = ""
+    for line in lines:
+        if named := _FIELD.search(line.text):
+            field = named[1].rstrip(": ")
+        if field and (data := _DATA.search(line.text)):
+            yield f"{field}: {data[1] or ''}", line.source
+            field = ""
+        elif not named:
+            yield line.text, line.source
 
 
 _NUMACTL = re.compile(

@@ -88,7 +88,7 @@ def _grids(lines: list[Line]) -> list[_Grid]:
     grid: _Grid | None = None
     open_row = False
     for line in lines:
-        text = re.sub(r"[|\u2502>`]", " ", line.text)
+        text = re.sub(r"[|>`*]", " ", line.text)
         row = _row(text, grid, usual)
         if row:
             if grid is None:
