@@ -119,9 +119,22 @@ def _reads_on(word: str, at: int) -> bool:
 
 
 def _unglue(cells: list[Cell], texts: list[str]) -> list[str]:
-    """Give a lost NUMA column back: in `0-1510N/A` blanks were lost, so the list's last digit is the node."""
+    """Give a lost NUMA column back: in `0-1510N/A` blanks were lost, so the list's last digit is the node.
+
+    At the end of a row only where its ranges tell: `0-47,96-1430` is `0-47,96-143` and 0.
+    """
     for cell in cells:
-        if cell.kind == "list" and cell.glued and re.search(r"-\d{2,}$", cell.text):
+        told = cell.glued or (cell is cells[-1] and _cut_is_even(cell.text))
+        if cell.kind == "list" and told and re.search(r"-\d{2,}$", cell.text):
             where = texts.index(cell.text)
             return [*texts[:where], cell.text[:-1], cell.text[-1], *texts[where + 1 :]]
     return texts
+
+
+def _cut_is_even(text: str) -> bool:
+    """Whether a list has several ranges that are of one length without the last digit, and not with it."""
+
+    def lengths(part: str) -> set[int]:
+        return {int(last) - int(first) for first, last in re.findall(r"(\d+)-(\d+)", part)}
+
+    return text.count("-") > 1 and len(lengths(text[:-1])) == 1 < len(lengths(text))
