@@ -11,7 +11,9 @@ async def run(m: Measurement) -> Findings:
     """Measure `{prompt, users, output}` or `{prompt, rate, output, requests: {total}}`; `needle: true` asks one."""
     prompt, output, rate = m.cell.count("prompt"), m.cell.count("output"), load.rate_of(m)
     count = m.cell.requests("total") if rate is not None else m.cell.count("users")
-    requests = [m.request(m.prompt(str(n), prompt), output, label=str(n), user=n) for n in range(count)]
+    # Requests that come at a rate are nobody's: what one user sees after another is not told apart.
+    users = range(count) if rate is None else [0] * count
+    requests = [m.request(m.prompt(str(n), prompt), output, label=str(n), user=user) for n, user in enumerate(users)]
     if rate is not None:
         return await load.at_rate(m, requests, rate)
     return Findings([await load.closed(m, [[request] for request in requests])])

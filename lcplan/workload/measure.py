@@ -6,7 +6,6 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
-from lcplan.base.files import write_atomic
 from lcplan.workload import counting, parts, stats
 from lcplan.workload.client import sequence
 from lcplan.workload.job import BadMessage, Cell
@@ -99,11 +98,14 @@ def _longest(cell: Cell) -> int:
 
 
 def _keep_pages(measurement: Measurement) -> None:
+    """Keep the first and the last metrics page of a cell; they are made durable with the run."""
     pages = [page for page in measurement.pages if page]
     if len(pages) < 2:
         return
+    folder = measurement.job.folder / "metrics"
+    folder.mkdir(exist_ok=True)
     for name, page in (("before", pages[0]), ("after", pages[-1])):
-        write_atomic(measurement.job.folder / "metrics" / f"{measurement.cell.name}.{name}.txt", page)
+        (folder / f"{measurement.cell.name}.{name}.txt").write_text(page)
 
 
 def _stamp(moment: datetime) -> str:

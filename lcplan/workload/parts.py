@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lcplan.base.files import sync_folder, write_atomic
+from lcplan.base.files import sync_folder
 from lcplan.workload.exchange import Record
 from lcplan.workload.job import Cell, Job
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PARTS = "parts"
+_ATTEMPTS = "attempts"
 _KINDS = ("requests", "points")
 _CELL = {
     "run": "string",
@@ -85,8 +86,7 @@ def write(job: Job, cell: Cell, records: Sequence[Record], points: Sequence[Mapp
         "requests": _table(requests, _CELL | _REQUEST),
         "points": _table([facts | dict(p) for p in points], _CELL | _POINT),
     }
-    for kind, table in tables.items():
-        _write_table(table, job.folder / _PARTS / f"{cell.name}.{kind}.parquet")
+    _write_tables(job.folder / _PARTS, {f"{cell.name}.{kind}.parquet": table for kind, table in tables.items()})
 
 
 def next_attempt(job: Job, cell: Cell) -> str:
@@ -94,16 +94,18 @@ def next_attempt(job: Job, cell: Cell) -> str:
 
     A measurement that a crash cut short has left its prompts in the engine's cache: the next one must send others.
     """
-    file = job.folder / _PARTS / f"{cell.name}.attempts"
-    begun = int(file.read_text()) if file.exists() else 0
-    write_atomic(file, str(begun + 1))
+    file = job.folder / _PARTS / _ATTEMPTS
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Not made durable: a crash of the machine empties the engine's cache as well.
+    with file.open("a+") as log:
+        log.seek(0)
+        begun = log.read().splitlines().count(cell.name)
+        log.write(f"{cell.name}\n")
     return f"{job.attempt}.{cell.attempt}.{begun}" if begun else f"{job.attempt}.{cell.attempt}"
 
 
 def append_needles(job: Job, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows to the run's `niah.log`, one JSON object a line, durably. Raises OSError."""
-    import os
-
     job.folder.mkdir(parents=True, exist_ok=True)
     with (job.folder / "niah.log").open("a", encoding="utf-8") as log:
         for row in rows:
@@ -125,7 +127,8 @@ def merge_parts(folder: Path) -> None:
         for kind in _KINDS:
             files = sorted(parts.glob(f"*.{kind}.parquet"))
             if files:
-                _write_table(pa.concat_tables([pq.read_table(file) for file in files]), folder / f"{kind}.parquet")
+                whole = pa.concat_tables([pq.read_table(file) for file in files])
+                _write_tables(folder, {f"{kind}.parquet": whole})
         shutil.rmtree(merged, ignore_errors=True)
         parts.rename(merged)  # at once: a crash before this merges again, one after it loses nothing
         sync_folder(folder)
@@ -171,9 +174,16 @@ def _table(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pa.Ta
     return pa.Table.from_pylist([{name: row.get(name) for name in types} for row in rows], schema=schema)
 
 
-def _write_table(table: pa.Table, path: Path) -> None:
+def _write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
+    """Write tables to files of a folder, each whole or not at all; all are durable when this returns."""
     import pyarrow.parquet as pq
 
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    write_atomic(path, buffer.getvalue())
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        temporary = folder / f".{name}"
+        with temporary.open("wb") as out:
+            pq.write_table(table, out, compression="zstd")
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(folder / name)
+    sync_folder(folder)

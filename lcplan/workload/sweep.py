@@ -54,7 +54,7 @@ async def _bench(m: Measurement, point: bench.Point) -> Findings:
 
 async def _rehearse(m: Measurement, point: bench.Point) -> Findings:
     plan = [
-        m.request(m.prompt(str(i), point.prompt), point.output, label=str(i), user=i % (point.users or point.requests))
+        m.request(m.prompt(str(i), point.prompt), point.output, label=str(i), user=i % (point.users or 1))
         for i in range(point.requests)
     ]
     if point.rate is not None:
