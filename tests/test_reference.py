@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,15 @@ def test_every_cell_stands_on_a_line_of_its_own(folder: Path) -> None:
     for cell in plan["cells"]:
         assert sum(line.startswith("{") and f'"fingerprint":"{cell["fingerprint"]}"' in line and '"op"' not in line
                    for line in lines) == 1  # fmt: skip
+
+
+def test_the_plan_is_the_same_in_every_process(folder: Path) -> None:
+    made = set()
+    for seed in ("1", "2", "3", "4"):
+        words = [sys.executable, "-m", "lcplan", "plan", "recipes", "--runtime", "sim", "-o", "p.json"]
+        subprocess.run(words, cwd=folder, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
+        made.add((folder / "p.json").read_bytes())
+    assert len(made) == 1
 
 
 def test_argv_are_those_of_the_campaign(folder: Path) -> None:

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lcplan.plan.build import Wanted, build
+from lcplan.plan.build import build
 from lcplan.plan.model import Plan, Recorded, Snapshot
+from lcplan.plan.wanted import Wanted
 from lcplan.recipe.load import load
 from tests.kit import lcplan
 from tests.test_place import NODE, STACKS, experiment, placements, planned

@@ -61,9 +61,11 @@ def _siblings(
     from lcplan.engine.lint import siblings
 
     members: dict[str, dict[str, ServerSpec]] = {}
+    places: dict[str, Source] = {}
     for launch in launches:
-        for experiment in {name for cell in launch.cells for name in cell.experiments}:
-            name = f"{launch.stack}/{launch.variant}" if launch.variant else launch.stack
+        name = f"{launch.stack}/{launch.variant}" if launch.variant else launch.stack
+        places[name] = recipes.place("stacks", launch.stack)
+        for experiment in dict.fromkeys(name for cell in launch.cells for name in cell.experiments):
             members.setdefault(experiment, {})[name] = specs[launch.stack, launch.variant]
     varied = {
         flag.lstrip("-").replace("_", "-")
@@ -71,7 +73,7 @@ def _siblings(
         for overlay in stack.get("variants", {}).values()
         for flag in overlay.get("args", {})
     }
-    found = [note for group in members.values() for note in siblings(group, varied)]
+    found = [note for group in members.values() for note in siblings(group, varied, places)]
     return list({note.message: note for note in found}.values())
 
 

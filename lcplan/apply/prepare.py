@@ -12,10 +12,11 @@ from lcplan.apply.lint import lint
 from lcplan.apply.snapshot import snapshot
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_errors
 from lcplan.plan import file
-from lcplan.plan.build import Wanted, build
+from lcplan.plan.build import build
 from lcplan.plan.model import Launch, Plan, Snapshot
 from lcplan.plan.policy import violations
 from lcplan.plan.stale import staleness
+from lcplan.plan.wanted import Wanted
 from lcplan.recipe.load import Recipes, load
 from lcplan.record import state as states
 

@@ -87,10 +87,12 @@ def lint(spec: ServerSpec, facts: LintFacts) -> list[Diagnostic]:
     return found
 
 
-def siblings(specs: Mapping[str, ServerSpec], named: Collection[str] = ()) -> list[Diagnostic]:
+def siblings(
+    specs: Mapping[str, ServerSpec], named: Collection[str] = (), places: Mapping[str, Source] | None = None
+) -> list[Diagnostic]:
     """Return notes on flags in which one server differs from all its siblings of the same kind in an experiment.
 
-    `named` are the flags that the matrix varies on purpose. Model, context and layout differ by nature.
+    `named` are the flags that the matrix varies on purpose, `places` where each server is declared. Model, context and layout differ by nature.
     """
     found: list[Diagnostic] = []
     for kind in _OTHER:
@@ -107,7 +109,9 @@ def siblings(specs: Mapping[str, ServerSpec], named: Collection[str] = ()) -> li
                 message = f"{who} has --{flag} {odd}" if odd else f"{who} leaves --{flag} to the engine"
                 others = f"all its siblings have {usual}" if usual else "all its siblings leave it to the engine"
                 hint = "say so in a variant if it is meant"
-                found.append(Diagnostic("note", "sibling-differs", f"{message}, {others}", hint))
+                found.append(
+                    Diagnostic("note", "sibling-differs", f"{message}, {others}", hint, (places or {}).get(who))
+                )
     return found
 
 

@@ -23,7 +23,7 @@ from lcplan.plan.servers import servers
 from lcplan.recipe.load import Recipes
 
 if TYPE_CHECKING:
-    from lcplan.plan.build import Wanted
+    from lcplan.plan.wanted import Wanted
 
 
 def arrange(
