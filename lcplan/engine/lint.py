@@ -92,7 +92,8 @@ def siblings(
 ) -> list[Diagnostic]:
     """Return notes on flags in which one server differs from all its siblings of the same kind in an experiment.
 
-    `named` are the flags that the matrix varies on purpose, `places` where each server is declared. Model, context and layout differ by nature.
+    `named` are the flags that the matrix varies on purpose, `places` where each server is declared. Model, context and
+    layout differ by nature.
     """
     found: list[Diagnostic] = []
     for kind in _OTHER:
