@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 SALT_TOKENS = 8
 _COMMON_VOCABULARY = 30_000  # no model worth serving for long context has fewer ordinary tokens
@@ -114,5 +115,6 @@ def body(prompt: Prompt, served: str, output: int, *, forced: bool = True) -> by
     return json.dumps(head).encode()[:-1] + b', "prompt": [' + prompt.text + b"]}"
 
 
+@cache
 def _digits(low: int, count: int) -> bytes:
     return bytes(ord("0") + low + value % count for value in range(256))
