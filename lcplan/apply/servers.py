@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lcplan.engine.logs import LogFacts
 
 _FIRST_POLL_S, LAST_POLL_S = 0.03, 1.0
+_POLL_SHARE = 0.05
+"""How much of the time that a start has taken so far may be lost by looking too late."""
 _DEATH_POLL_S = 0.2
 _QUIET_LIMIT_S = 900.0
 """Seconds without a new log line after which a start counts as hung (good starts were silent for up to 65 s)."""
@@ -209,7 +211,7 @@ async def until_ready(
 
     Raises StepFailed: `interrupted` when `give_up` is set, `never_ready` after `limit_s`, `hang` for a silent log.
     """
-    began, poll, waiting = time.monotonic(), _FIRST_POLL_S, list(servers)
+    began, waiting = time.monotonic(), list(servers)
     while waiting:
         if give_up.is_set():
             raise StepFailed("interrupted", "stopped while the server was starting")
@@ -225,8 +227,7 @@ async def until_ready(
             if time.monotonic() - server.heard > _QUIET_LIMIT_S:
                 raise server.crash(f"nothing new in the log for {_QUIET_LIMIT_S:.0f} s", "hang")
         if waiting:
-            await asyncio.sleep(poll)
-            poll = min(poll * 1.5, LAST_POLL_S)
+            await asyncio.sleep(min(LAST_POLL_S, max(_FIRST_POLL_S, _POLL_SHARE * (time.monotonic() - began))))
     for server in servers:
         await server.generates(max(_TOKEN_LIMIT_S, began + limit_s - time.monotonic()))
 
