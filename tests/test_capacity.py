@@ -209,6 +209,84 @@ def test_a_strange_config_is_said_and_never_raises(name: str, strange: dict[str,
     assert got.pool_tokens is None or got.pool_tokens >= 0
 
 
+CALIBRATED = {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+
+
+@pytest.mark.parametrize(
+    ("version", "extra", "bytes_per_token"),
+    [
+        ("0.31.0", CALIBRATED, 65536),  # a checkpoint with scales for fp8 keys and values
+        ("0.11.0", CALIBRATED, 131072),
+        ("0.31.0", {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, 65536),
+        ("0.31.0", {"quant_method": "compressed-tensors", "kv_cache_scheme": None}, 131072),
+    ],
+)
+def test_the_kv_dtype_of_a_checkpoint(version: str, extra: dict[str, Any], bytes_per_token: int) -> None:
+    config = {**shape("llama-3.1-8b"), "quantization_config": extra}
+    assert predict(config, Launch("vllm", version, "H200", Layout("tp1"))).bytes_per_token == bytes_per_token
+
+
+@pytest.mark.parametrize(
+    ("extra", "length"),
+    [
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}, 131072),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, 65536),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}}, 32768),
+        ({"model_max_length": 16384, "rope_scaling": None}, 16384),
+        ({"max_position_embeddings": None, "rope_scaling": None}, 2048),
+    ],
+)
+def test_the_context_without_a_flag(extra: dict[str, Any], length: int) -> None:
+    config = {**shape("llama-3.1-8b"), "max_position_embeddings": 32768, **extra}
+    assert predict(config, Launch("vllm", "0.31.0", "H200", Layout("tp1"))).max_model_len == length
+
+
+@pytest.mark.parametrize("given", ["auto", -1])
+def test_a_context_that_the_engine_fits(given: Any) -> None:
+    got = calculate("llama-3.1-8b", 10.0, max_model_len=given)  # 10 GiB of 131,072 bytes
+    assert (got.max_model_len, got.pool_tokens, got.diagnostics) == (81920, 81920, ())
+
+
+def test_a_draft_that_is_not_counted_is_said() -> None:
+    codes = [
+        [d.code for d in calculate(name, 20.0, max_model_len=4096, speculative_config={"method": method}).diagnostics]
+        for name, method in (("llama-3.1-8b", "eagle3"), ("llama-3.1-8b", "ngram"), ("qwen3.6-35b-a3b", "mtp"))
+    ]
+    assert codes == [["draft-not-counted"], [], []]
+
+
+def test_chunked_attention_counts_whole_contexts_where_vllm_leaves_it_off() -> None:
+    config = next(one["config"] for one in MORE if one["model"] == "llama-4-scout")
+    needs = [
+        predict(config, Launch("vllm", version, "H200", Layout("tp1"), {"max-model-len": 131072}), 80.0).bytes_per_token
+        for version in ("0.11.0", "0.13.0")
+    ]
+    # 12 full layers, and 36 that keep a chunk of 8,192 and a batch of 8,192 of 131,072 tokens
+    assert needs == [196608, 12 * 4096 + 36 * 4096 * 16384 / 131072]
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "known"),
+    [
+        ("NVIDIA H100 80GB HBM3", 79.19, True),
+        ("NVIDIA H100 NVL", 93.10, True),
+        ("8x H200", 139.80, True),
+        ("NVIDIA A100-SXM4-40GB", 39.49, True),
+        ("NVIDIA GH200 480GB", 94.50, True),
+        ("H20-3e", 139.80, True),
+        ("NVIDIA L40S (44.42 GiB)", 44.42, True),
+        ("RTX 4090 48GB", 47.28, False),
+        ("NVIDIA A30", 23.60, True),
+        ("some card of 24 GB", 23.64, False),
+    ],
+)
+def test_gpu_names(name: str, memory: float, known: bool) -> None:
+    found = gpu(name)
+    assert found is not None
+    assert found.memory == pytest.approx(memory)
+    assert found.known is known
+
+
 def test_unknown_layer_kind_is_named() -> None:
     got = read({**shape("llama-3.1-8b"), "layer_types": ["lightning_attention"] * 32})
     assert isinstance(got, Unknown)

@@ -60,7 +60,7 @@ def vllm(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags: Map
     large = gpu is None or (gpu.memory >= 70 and "A100" not in gpu.name)
     length = integer(flags, "max-model-len", 0)
     kv_dtype = str(flags.get("kv-cache-dtype") or "auto")
-    if kv_dtype == "auto" and at >= (0, 12):
+    if kv_dtype == "auto" and at >= (0, 13):
         kv_dtype = checkpoint_kv_dtype(model)
     dtype = model_dtype(model, flags)
     batched = integer(flags, "max-num-batched-tokens", 8192 if large else 2048)
@@ -77,7 +77,7 @@ def vllm(model: Model, version: str, gpu: Gpu | None, layout: Layout, flags: Map
         ep=bool(flags.get("enable-expert-parallel", layout.ep > 1)),
         dcp=integer(flags, "decode-context-parallel-size", layout.dcp),
         utilization=number(flags, "gpu-memory-utilization", 0.92 if at >= (0, 25) else 0.9),
-        max_model_len=length if length > 0 else _longest(model) or 8192,
+        max_model_len=length if length > 0 else _longest(model) or 2048,
         batched_tokens=batched,
         sequences=integer(flags, "max-num-seqs", 1024 if large and at >= (0, 8) else 256),
         kv_bytes=kv_size(kv_dtype, dtype),

@@ -147,7 +147,7 @@ def _spec(cache: Cache, layers: Sequence[tuple[Cache, ...]], block: int, setting
     if isinstance(cache, Attention) and settings.hybrid:
         if cache.window:
             return _Spec(page, Need(block, 1, cache.window - 1 + settings.in_flight))
-        if cache.chunk:
+        if cache.chunk and settings.version >= (0, 13):  # off by default before: slower (vllm pull 29627)
             return _Spec(page, Need(block, 0, cache.chunk + settings.in_flight))
     return _Spec(page, Need(block, spread=settings.dcp))
 
