@@ -88,6 +88,8 @@ class LiveTable:
             row["done"] += 1
         elif event["event"] == "sealed":
             row["stage"], row["ended"] = "sealed", time.monotonic()
+        if event["event"] in ("step", "serve", "sealed"):
+            return  # the stage says it
         told = describe(event).removeprefix(event.get("run") or "").lstrip("/: ")
         row["last"] = told or row["last"]
 
