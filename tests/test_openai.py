@@ -62,6 +62,17 @@ def test_a_server_by_its_command_is_measured(tmp_path: Path, hole: bool) -> None
     assert lcplan("plan", "recipes", cwd=tmp_path).out.startswith("No changes")
 
 
+@pytest.mark.parametrize("hole", [True, False])
+def test_a_rehearsal_needs_no_such_server(tmp_path: Path, hole: bool) -> None:
+    campaign(tmp_path / "recipes", recipe(free_ports(), *(("--name", "{run_id}") if hole else ())))
+    assert lcplan("plan", "recipes", "-o", "plan.json", cwd=tmp_path).code == 0
+    done = lcplan("apply", "plan.json", "--runtime", "sim", "--yes", "--json", cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    (run,) = (tmp_path / "state" / "runs").iterdir()
+    assert "openai_server.py" in (run / "cmd.sh").read_text()
+    assert json.loads((run / "manifest.json").read_text())["predicate"]["simulated"] is True
+
+
 def test_a_server_that_serves_another_name_is_not_taken_for_ours(tmp_path: Path) -> None:
     words = recipe(free_ports(), "--name", "{run_id}").replace('"--name", "{run_id}"', '"--name", "x", "{run_id}"')
     code, _, _, said = applied(tmp_path, words.replace(SERVER, str(stubborn(tmp_path))))

@@ -6,12 +6,14 @@ import asyncio
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lcplan.apply import gpus
 from lcplan.apply.servers import LAST_POLL_S, Server, StepFailed, script_of_all
 from lcplan.engine.base import RUN_ID
+from lcplan.engine.openai.command import stand_in
 from lcplan.plan.model import Launch, Placement
 from lcplan.plan.model import Server as Planned
 from lcplan.runtime import get as runtime_of
@@ -40,6 +42,10 @@ def servers_of(
     if rehearsal:
         for server in made:
             server.start.script.write_text(server.runtime.script(server.start))
+            if server.planned.kind == "openai":
+                name = server.served if server.named else launch.model_path
+                argv = stand_in(launch.model_path, launch.context, server.start.port, name)
+                server.start = replace(server.start, stand_in=argv)
     return made
 
 

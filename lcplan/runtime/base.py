@@ -12,6 +12,9 @@ LABEL_LINEAGE = "LCPLAN_LINEAGE"
 LABEL_STATE = "LCPLAN_STATE"
 LABEL_ROLE = "LCPLAN_ROLE"
 
+STARTING_GRACE_S = 5.0
+"""Seconds that a server gets to end which was never ready: vLLM 0.25.1 does not hear SIGTERM while it starts."""
+
 Handle = dict[str, Any]
 
 
@@ -43,7 +46,7 @@ class Start:
 
     `folder` is the run's staging folder: the server writes `server.log` there by itself, never through a pipe. `state`
     is `host:/path` of the state directory that accounts for the server. `role` tells the servers of one run apart, ""
-    when there is only one.
+    when there is only one. `stand_in` is what the simulator is given instead of a command that it can't know.
     """
 
     run: str
@@ -60,6 +63,7 @@ class Start:
     container: Container | None = None
     state: str = ""
     role: str = ""
+    stand_in: Sequence[str] = ()
 
     @property
     def name(self) -> str:

@@ -27,7 +27,8 @@ class SimRuntime(ProcessRuntime):
 
     def command(self, start: Start) -> list[str]:
         """Return the command of the simulator."""
-        return [sys.executable, "-m", "lcplan.sim", "--speed", f"{start.speed:g}", "--", *start.argv]
+        argv = start.stand_in or start.argv
+        return [sys.executable, "-m", "lcplan.sim", "--speed", f"{start.speed:g}", "--", *argv]
 
 
 RUNTIME = SimRuntime()

@@ -44,6 +44,12 @@ class OpenAI:
 ENGINE = OpenAI()
 
 
+def stand_in(model: str, context: int | None, port: int, served_name: str) -> list[str]:
+    """Return what a rehearsal runs in place of a server of which only the command is known: vLLM as it comes."""
+    limit = [] if context is None else ["--max-model-len", str(context)]
+    return ["vllm", "serve", model, "--port", str(port), "--served-model-name", served_name, *limit]
+
+
 def _fill(word: str, filled: dict[str, str]) -> str:
     for hole, value in filled.items():
         word = word.replace(hole, value)
