@@ -305,7 +305,7 @@ class LaunchRun:
         assert self.capacity is not None
         *behind, front = self.servers
         return {
-            "base_url": front.url, "engine": self.launch.kind,
+            "base_url": front.url, "engine_url": self._engine.url, "engine": self.launch.kind,
             "engine_version": self.facts.get("served_version") or self.launch.version, "served": front.served,
             "context": self.launch.context, "simulated": self.simulated, "speed": self.speed,
             "lineage": self.settings.lineage, "run": self.run, "attempt": 1, "folder": str(self.folder.resolve()),

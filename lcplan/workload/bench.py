@@ -133,7 +133,7 @@ async def _model_path(m: Measurement) -> str:
     """Return where the tool finds the tokenizer: the model path that the server tells, else the served name."""
     for path in dialect.DIALECTS[m.job.engine].model_path:
         try:
-            status, text = await m.session.client.get(path)
+            status, text = await m.session.client.get(m.job.engine_url + path)
             found = dialect.model_path(json.loads(text)) if status == 200 else None
         except (OSError, ValueError):
             continue

@@ -17,7 +17,10 @@ class BadMessage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One launch under measurement: where it answers, as what, and where its records go."""
+    """One launch under measurement: where it answers, as what, and where its records go.
+
+    `engine_url` is where an engine itself answers, what a router in front of it may not pass on.
+    """
 
     base_url: str
     engine: str
@@ -28,6 +31,7 @@ class Job:
     attempt: int = 1
     simulated: bool = False
     speed: float = 200.0
+    engine_url: str = ""
     metrics_urls: tuple[str, ...] = ()
     vocabulary: int | None = None
     tokenizer: str | None = None
@@ -93,6 +97,7 @@ def read_job(message: Mapping[str, Any]) -> Job:
         attempt=int(message.get("attempt") or 1),
         simulated=bool(message.get("simulated")),
         speed=float(message.get("speed") or 200.0),
+        engine_url=str(message.get("engine_url") or message["base_url"]).rstrip("/"),
         metrics_urls=tuple([urls] if isinstance(urls, str) else urls),
         vocabulary=message.get("vocabulary"),
         tokenizer=message.get("tokenizer"),

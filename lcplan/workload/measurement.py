@@ -138,7 +138,9 @@ class Measurement:
         """Return the server's token ids of a text, without special ones. Raises CannotMeasure."""
         ask = {"model": self.job.served, "prompt": text, "add_special_tokens": False}
         try:
-            status, reply = await self.session.client.post(DIALECTS[self.job.engine].tokenize, ask)
+            status, reply = await self.session.client.post(
+                self.job.engine_url + DIALECTS[self.job.engine].tokenize, ask
+            )
         except OSError as error:
             raise CannotMeasure(Reason.SERVER_GONE, str(error)) from error
         ids = _token_ids(status, reply)
