@@ -153,7 +153,7 @@ def test_a_taken_port_of_any_server_is_named(tmp_path: Path, port: int) -> None:
         ({"decode": ", args: {max-num-seqs: 32}"}, True),
         ({"router": ", args: {policy: round_robin}"}, True),
         ({"decode": ", env: {X: '1'}"}, True),
-        ({"decode": ", args: {max_num_seqs: 64}"}, False),
+        ({"decode": ", args: {max-num-seqs: 64}"}, False),
     ],
 )
 def test_what_each_role_is_decides_what_is_stale(tmp_path: Path, port: int, change: Any, moves: bool) -> None:
