@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.kit import campaign, lcplan, small
+from tests.kit import campaign, lcplan, small, start
 from tests.test_apply import until
 
 SERVE = "serve: {chat: {stack: s, quad: b}}\n"
@@ -342,3 +342,60 @@ def test_orphans_are_listed_and_only_they_are_removed(folder: Path, port: int) -
         for one in (labelled, stranger, plain):
             one.kill()
             one.wait()
+
+
+def test_entries_that_change_places_leave_before_they_come(folder: Path, port: int) -> None:
+    both = "serve: {chat: {stack: s, quad: %s, port: %d}, code: {stack: s, quad: %s, port: %d}}\n"
+    write(folder, port, serve=both % ("a", port + 5, "b", port + 15))
+    plan(folder)
+    apply(folder)
+    old = {name: one["run"] for name, one in kept(folder).items()}
+    write(folder, port, serve=both % ("b", port + 15, "a", port + 5))
+    made = plan(folder)
+    assert {one["serve"]: one["action"] for one in made["serves"]} == {"chat": "-/+", "code": "-/+"}
+    by_id = {one["id"]: one for one in made["operations"]}
+    assert set(by_id["serve/chat/serve_start"]["after"]) == {"serve/chat/serve_stop", "serve/code/serve_stop"}
+    apply(folder)
+    assert all(one["run"] != old[name] for name, one in kept(folder).items())
+    assert kept(folder)["chat"]["place"]["port"] == port + 15 and action(folder)[0] == "="
+
+
+def test_an_entry_that_made_way_comes_back_although_the_apply_is_asked_to_stop(folder: Path, port: int) -> None:
+    plan(folder)
+    apply(folder)
+    old = pid(folder)
+    write(folder, port, extra="  second: {stacks: [s], workloads: [g], quad: b, preempt: true, quiet: true}\n")
+    recipe = folder / "recipes/campaign.yaml"
+    recipe.write_text(recipe.read_text().replace("kind: grid, output: 8", "kind: grid, output: 4000"))
+    plan(folder)
+    process = start("apply", "--json", "--sim-speed", "20", cwd=folder)
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["event"] == "step" and event["op"] == "measure":
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and json.loads(out.splitlines()[-1])["not_run"]
+    assert not runs(old) and runs(pid(folder)) and pid(folder) != old
+    apply(folder)
+    assert plan(folder)["serves"][0]["action"] == "=" and runs(pid(folder))
+
+
+def test_a_split_layout_is_served_with_all_its_servers(folder: Path, port: int) -> None:
+    roles = "roles: {prefill: {layout: tp1, quad: a}, decode: {layout: tp1, quad: b}}"
+    text = small(port).split("experiments:")[0].replace("layout: tp1,", f"layout: pd_1p1d, {roles},")
+    campaign(folder / "recipes", text + "serve: {chat: {stack: s}}\n")
+    plan(folder)
+    apply(folder)
+    servers = kept(folder)["chat"]["servers"]
+    assert [one["role"] for one in servers] == ["prefill", "decode", "router"]
+    assert action(folder)[0] == "="
+    os.kill(servers[1]["handle"]["pid"], signal.SIGKILL)
+    until(lambda: not runs(servers[1]["handle"]["pid"]))
+    assert action(folder) == ("-/+", "drift: decode: the server is gone")
+    apply(folder)
+    assert action(folder)[0] == "="
+    pids = [one["handle"]["pid"] for one in kept(folder)["chat"]["servers"]]
+    assert lcplan("destroy", "--yes", cwd=folder).code == 0
+    assert not any(map(runs, pids))

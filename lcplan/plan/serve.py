@@ -69,7 +69,8 @@ def serve_operations(
     made: list[Operation] = list(stops.values())
     for one in serves:
         if one.launch is not None and one.action in ("+", "-/+"):
-            before = [stops[other.name].id for other in serves if other.name in stops and _meets(other, one.place)]
+            before = [stops[other.name].id for other in serves
+                      if other.name in stops and (other is one or _meets(other, one.place))]  # fmt: skip
             before += [f"{launch}/seal" for launch in one.preempted_by]
             made += _starts(one.name, one.launch, tuple(before))
     for step in steps:
