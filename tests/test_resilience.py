@@ -306,20 +306,39 @@ def served(port: int, seqs: int = 64) -> str:
     return small(port, seqs=seqs).split("experiments:")[0] + "serve: {chat: {stack: s, quad: b}}\n"
 
 
-SERVE_LINES = 8
-"""Lines of the journal of a relaunch: apply, stop x 2, start, launch x 2, started, apply."""
+def preempting(port: int) -> str:
+    extra = "  second: {stacks: [s], workloads: [w], quad: b, preempt: true, quiet: true}\n"
+    return small(port, extra=extra).replace("  first: {stacks: [s], workloads: [w, g], quad: any}\n", "")
+
+
+SERVE_LINES = {"relaunch": 8, "makes way": 19}
+"""Lines of the journal: apply, stop x 2, start, launch x 2, started, apply; 11 more for a launch of one cell."""
+
+
+def changed(folder: Path, port: int, kind: str) -> None:
+    """Serve an entry, then plan what is to happen to it."""
+    planned(folder, served(port))
+    assert lcplan("apply", "--sim-speed", "1000", cwd=folder).code == 0
+    entry = "serve: {chat: {stack: s, quad: b}}\n"
+    planned(folder, served(port, seqs=32) if kind == "relaunch" else preempting(port) + entry)
+
+
+def killed(folder: Path, number: int, when: str) -> int:
+    words = [sys.executable, "-m", "tests.killer", str(number), when, "apply", "--sim-speed", "1000"]
+    ran = subprocess.run(words, cwd=folder, env={**os.environ, "PYTHONPATH": str(REPO)}, capture_output=True,
+                         timeout=120, check=False)  # fmt: skip
+    return ran.returncode
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", range(1, SERVE_LINES + 1))
-def test_a_relaunch_killed_at_every_journal_line(tmp_path: Path, port: int, number: int, when: str) -> None:
-    planned(tmp_path, served(port))
-    assert lcplan("apply", "--sim-speed", "1000", cwd=tmp_path).code == 0
-    planned(tmp_path, served(port, seqs=32))
-    words = [sys.executable, "-m", "tests.killer", str(number), when, "apply", "--sim-speed", "1000"]
-    ran = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, capture_output=True,
-                         timeout=120, check=False)  # fmt: skip
-    assert ran.returncode == -9
+@pytest.mark.parametrize(
+    ("kind", "number"), [(kind, n) for kind, lines in SERVE_LINES.items() for n in range(1, lines + 1)]
+)
+def test_an_entry_whose_apply_is_killed_at_every_journal_line(
+    tmp_path: Path, port: int, kind: str, number: int, when: str
+) -> None:
+    changed(tmp_path, port, kind)
+    assert killed(tmp_path, number, when) == -9
     try:
         again = lcplan("apply", "--sim-speed", "1000", cwd=tmp_path)
         assert again.code == 0, again.out + again.err
@@ -332,18 +351,15 @@ def test_a_relaunch_killed_at_every_journal_line(tmp_path: Path, port: int, numb
         assert kept is not None
         found = RUNTIME.find(kept.lineage)
         assert [one.run for one in found] == [kept.serves["chat"]["run"]]
-        assert "32" in psutil.Process(found[0].handle["pid"]).cmdline()
+        assert ("32" in psutil.Process(found[0].handle["pid"]).cmdline()) is (kind == "relaunch")
+        assert set(done(tmp_path).values()) == (set() if kind == "relaunch" else {1})
     finally:
         assert lcplan("destroy", "--yes", cwd=tmp_path).code == 0
     nothing_left(tmp_path)
 
 
-def test_the_journal_of_a_relaunch_has_no_other_lines(tmp_path: Path, port: int) -> None:
-    planned(tmp_path, served(port))
-    assert lcplan("apply", "--sim-speed", "1000", cwd=tmp_path).code == 0
-    planned(tmp_path, served(port, seqs=32))
-    words = [sys.executable, "-m", "tests.killer", str(SERVE_LINES + 1), "before", "apply", "--sim-speed", "1000"]
-    ran = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, timeout=120, check=False,
-                         capture_output=True)  # fmt: skip
-    assert ran.returncode == 0
+@pytest.mark.parametrize("kind", SERVE_LINES)
+def test_the_journal_has_no_other_lines(tmp_path: Path, port: int, kind: str) -> None:
+    changed(tmp_path, port, kind)
+    assert killed(tmp_path, SERVE_LINES[kind] + 1, "before") == 0
     assert lcplan("destroy", "--yes", cwd=tmp_path).code == 0
