@@ -28,6 +28,16 @@ class Layout:
     decode: int = 0
 
     @property
+    def canonical(self) -> str:
+        """The text in one spelling: `tp4ep4` is `tep4`, `dp2tp2` is `tp2dp2`, sizes of 1 are left out."""
+        if self.split:
+            return self.text
+        spread = self.tp == self.ep > 1
+        sizes = {"tep" if spread else "tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": 1 if spread else self.ep,
+                 "dcp": self.dcp}  # fmt: skip
+        return "".join(f"{part}{size}" for part, size in sizes.items() if size > 1) or "tp1"
+
+    @property
     def gpus(self) -> int:
         """GPUs of one server: tp x dp x pp (DCP and EP reuse the same GPUs). 0 for a `pd` layout."""
         return 0 if self.split else self.tp * self.dp * self.pp

@@ -44,7 +44,9 @@ def desired(recipes: Recipes, runtime: str | None, problems: list[Diagnostic]) -
             launch.quiet |= bool(settings.get("quiet"))
             launch.preempt |= bool(settings.get("preempt"))
             launch.priority = max(launch.priority, settings.get("priority", 0))
-            head = f"{FINGERPRINT_VERSION}:{launch.digest}:{repeat}:"
+            # A second time on the same server tells less than one on a server of its own: it is another cell.
+            again = "w" if wish.within_launch and repeat > 1 else ""
+            head = f"{FINGERPRINT_VERSION}:{launch.digest}:{repeat}{again}:"
             for point, item in wish.points:
                 fingerprint = hashlib.sha256((head + point.digest).encode()).hexdigest()
                 seen = cells.get(fingerprint)
@@ -132,7 +134,7 @@ def _behaviour(recipes: Recipes, stack: Mapping[str, Any], spec: ServerSpec, pin
         "engine": {"kind": spec.kind, "version": spec.version},
         "image": pinned_image(data["engines"][stack["engine"]]),
         "model": {"path": spec.model_path, "revision": data["models"][stack["model"]].get("revision")},
-        "layout": spec.layout.text,
+        "layout": spec.layout.canonical,
         "args": engine_of(spec.kind).identity(spec),
         "env": dict(stack.get("env", {})),
         "quad": pin,

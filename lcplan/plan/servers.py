@@ -63,7 +63,7 @@ def role_behaviour(recipes: Recipes, stack: Mapping[str, Any]) -> dict[str, dict
         made[role] = {
             "engine": {"kind": spec.kind, "version": spec.version},
             "image": pinned_image(recipes.data["engines"][one["engine"]]),
-            "layout": one["layout"],
+            "layout": spec.layout.canonical,
             "quad": one.get("quad"),
             "args": engine_of(spec.kind).identity(spec),
             "env": dict(one.get("env", {})),

@@ -39,7 +39,7 @@ def read(name: str) -> Recipes | None:
             _revive(kept["data"]), kept["parsed"], kept["blobs"], kept["variables"], places, diagnostics,
             tuple(kept["roots"]),
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RuntimeError):
         return None
 
 
@@ -63,7 +63,7 @@ def write(name: str, recipes: Recipes) -> None:
         entries = sorted(folder.glob("*.json"), key=lambda p: p.stat().st_mtime)
         for old in entries[:-_KEEP]:
             old.unlink(missing_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return
 
 
@@ -77,7 +77,7 @@ def _code_stamp() -> list[int]:
     folder = Path(__file__).parent
     return [
         (folder / f"{name}.py").stat().st_mtime_ns
-        for name in ("schema", "normal", "nodes", "load", "substitute", "pins")
+        for name in ("schema", "normal", "nodes", "load", "substitute", "pins", "yamltree", "merge")
     ]
 
 

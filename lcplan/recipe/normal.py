@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lcplan.base.diagnostics import Diagnostic, Source, error, has_errors, nearest
+from lcplan.base.diagnostics import Diagnostic, Source, error, has_errors, nearest, warning
 from lcplan.recipe.merge import merge
 from lcplan.recipe.nodes import check_nodes
-from lcplan.recipe.schema import WORKLOADS, Recipe, Workload, check_name, parse_rate
+from lcplan.recipe.schema import GATES, WORKLOADS, Recipe, Workload, check_name, parse_rate
 from lcplan.recipe.yamltree import Key, Tree
 
 _SECRET_WORDS = {"TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIALS"}
@@ -65,15 +65,24 @@ def _stacks(data: dict[str, Any], tree: Tree, problems: list[Diagnostic]) -> Non
         _refer(data["models"], stack["model"], "model", (*path, "model"), tree, problems)
         _refer(data["engines"], stack["engine"], "engine", (*path, "engine"), tree, problems)
         for variant, overlay in stack.get("variants", {}).items():
+            here = (*path, "variants", variant)
+            _needed(overlay, here, tree, problems)
             if overlay.get("engine"):
-                here = (*path, "variants", variant, "engine")
-                _refer(data["engines"], overlay["engine"], "engine", here, tree, problems)
+                _refer(data["engines"], overlay["engine"], "engine", (*here, "engine"), tree, problems)
         for role, content in stack.get("roles", {}).items():
             here = (*path, "roles", role)
+            _needed(content, here, tree, problems)
             if content.get("engine"):
                 _refer(data["engines"], content["engine"], "engine", (*here, "engine"), tree, problems)
             if content.get("quad") and quads:
                 _refer(quads, content["quad"], "quad", (*here, "quad"), tree, problems)
+
+
+def _needed(overlay: Mapping[str, Any], path: Key, tree: Tree, problems: list[Diagnostic]) -> None:
+    for key in ("engine", "layout"):
+        if key in overlay and overlay[key] is None:
+            problems.append(error("missing-key", f"null would remove `{key}:`, which every server needs",
+                                  "leave it out", tree.place((*path, key))))  # fmt: skip
 
 
 def _experiments(data: dict[str, Any], tree: Tree, problems: list[Diagnostic]) -> None:
@@ -97,10 +106,20 @@ def _experiments(data: dict[str, Any], tree: Tree, problems: list[Diagnostic]) -
             if made is not None:
                 resolved.append(made)
         experiment["workloads"] = resolved
+        _gates(experiment, path, tree, problems)
         axes = {axis for item in resolved for axis in [*item["axes"], *_point_axes(item)]}
         for key in ("include", "exclude"):
             for i, rule in enumerate(experiment.get(key, [])):
                 _rule(rule, axes, experiment, (*path, key, i), tree, problems)
+
+
+def _gates(experiment: dict[str, Any], path: Key, tree: Tree, problems: list[Diagnostic]) -> None:
+    known = (*GATES, *WORKLOADS, *(item["name"] for item in experiment["workloads"]))
+    for gate in experiment.get("gates", {}):
+        if gate not in known:
+            hint = nearest(gate, known) or "gates: " + ", ".join(dict.fromkeys(known))
+            problems.append(error("unknown-gate", f"there is no gate '{gate}', nor a workload of that name here",
+                                  hint, tree.key_place((*path, "gates", gate))))  # fmt: skip
 
 
 def _point_axes(item: Mapping[str, Any]) -> tuple[str, ...]:
@@ -159,8 +178,17 @@ def _item(
         return None
     changes = {key: value for key, value in item.items() if key not in ("use", "name")}
     original = tree.data["workloads"][used]
-    made = _workload(used, merge(original, changes), path, tree, problems)
+    made = _workload(used, merge(_without(original, changes), changes), path, tree, problems)
     return {**made, "name": name} if made is not None else None
+
+
+def _without(original: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload without what an override says in the other way: an axis as a key, or a key as an axis."""
+    axes = changes.get("axes")
+    below = {key: value for key, value in original.items() if not isinstance(axes, dict) or key not in axes}
+    if "axes" in below:
+        below["axes"] = {axis: values for axis, values in below["axes"].items() if axis not in changes}
+    return below
 
 
 def _workload(name: str, declared: Any, path: Key, tree: Tree, problems: list[Diagnostic]) -> dict[str, Any] | None:
@@ -186,6 +214,11 @@ def _axes(made: dict[str, Any], model: Workload, path: Key, tree: Tree, problems
         if axis not in model.AXES:
             hint = nearest(axis, model.AXES) or f"axes of a {made['kind']}: {', '.join(model.AXES)}"
             problems.append(error("unknown-axis", f"a {made['kind']} has no axis '{axis}'", hint, tree.key_place(here)))
+        if axis in made:
+            problems.append(warning("axis-over-key", f"'{axis}' is given as a key and as an axis: the axis counts",
+                                    "keep one", tree.key_place(here)))  # fmt: skip
+        if any(axis in point for point in made.get("points", ())):
+            problems.append(error("duplicate-axis", f"the points give '{axis}' already", "keep one", tree.place(here)))
         if not values:
             problems.append(error("empty-axis", f"axis '{axis}' has no values", "give at least one", tree.place(here)))
         value_of = _rate if axis == "rate" else _size
@@ -194,13 +227,15 @@ def _axes(made: dict[str, Any], model: Workload, path: Key, tree: Tree, problems
             problems.append(error("duplicate-axis", f"axis '{axis}' has a value twice", "keep one", tree.place(here)))
     needed = {
         "needle": ("prompt",),
-        "oneshot": ("prompt",),
-        "sweep": ("prompt",),
-        "agent": ("history", "new", "users"),
-        "ramp": ("conversations",),
+        "oneshot": ("prompt", "output"),
+        "grid": ("output",),
+        "sweep": ("prompt", "output"),
+        "agent": ("history", "new", "output", "users"),
+        "ramp": ("conversations", "output"),
     }.get(made["kind"], ())
     for field in needed:
-        if field not in made and field not in made["axes"]:
+        points = made.get("points") or [{}]
+        if field not in made and field not in made["axes"] and not all(field in point for point in points):
             problems.append(error("missing-key", f"a {made['kind']} needs `{field}:`, as a key or as an axis", "",
                                   tree.place(path)))  # fmt: skip
     if made["kind"] == "grid" and not made["points"] and "prompt" not in made["axes"]:

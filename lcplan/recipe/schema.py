@@ -10,19 +10,24 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lcplan.base.layout import Layout, parse_layout
 from lcplan.base.units import parse_gib, parse_tokens
+from lcplan.recipe.yamltree import written
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-_PORTS = re.compile(r"^(\d+)-(\d+)$")
-_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+LONGEST_NAME = 64
+"""Characters of a declared name: stack, variant and quad stand together in a run id, which is one part of a path."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_name(value: str) -> str:
     """Return a declared name, or raise ValueError: names become parts of paths, run ids and selectors."""
-    if not isinstance(value, str) or not _NAME.match(value) or ".." in value or "__" in value:
+    if not isinstance(value, str) or not _NAME.fullmatch(value) or ".." in value or "__" in value:
         raise ValueError(
             f"'{value}' is no safe name: use letters, digits, '.', '_' and '-', start with a letter or digit, "
             "without '..' or '__'"
         )
+    if len(value) > LONGEST_NAME:
+        raise ValueError(f"a name of {len(value)} characters is no safe name: at most {LONGEST_NAME} are taken")
     return value
 
 
@@ -36,33 +41,33 @@ def parse_rate(value: object) -> float:
 def _ports(value: object) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value}-{value}"
-    found = _PORTS.match(str(value))
+    found = _PORTS.fullmatch(str(value))
     if not found or not 0 < int(found[1]) <= int(found[2]) <= 65535:
         raise ValueError(f"expected a block of ports such as 8000-8099, got '{value}'")
     return int(found[1]), int(found[2])
 
 
-def _env(value: object) -> dict[str, EnvValue]:
-    if not isinstance(value, Mapping):
-        raise ValueError("expected a mapping of environment variables")
-    made: dict[str, EnvValue] = {}
-    for name, one in value.items():
-        if not _ENV_NAME.match(str(name)):
-            raise ValueError(f"'{name}' is no name of an environment variable")
-        if isinstance(one, Mapping):
-            if set(one) != {"from_env"} or not _ENV_NAME.match(str(one["from_env"])):
-                raise ValueError(f"{name}: a secret is written {{from_env: NAME}}")
-            made[name] = dict(one)
-        elif one is None or (isinstance(one, (str, int, float)) and not isinstance(one, bool)):
-            made[name] = None if one is None else str(one)
-        else:
-            raise ValueError(f"{name}: expected text or a number; quote booleans, programs disagree about them")
-    return made
+def _env_name(value: str) -> str:
+    if not _ENV_NAME.fullmatch(value):
+        raise ValueError(f"'{value}' is no name of an environment variable")
+    return value
+
+
+def _env_value(value: object) -> EnvValue:
+    if isinstance(value, Mapping):
+        if set(value) != {"from_env"} or not _ENV_NAME.fullmatch(str(value["from_env"])):
+            raise ValueError("a secret is written {from_env: NAME}")
+        return dict(value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return written(value)
+    raise ValueError("expected text or a number; quote booleans, programs disagree about them")
 
 
 EnvValue = str | dict[str, str] | None
 Name = Annotated[str, AfterValidator(check_name)]
-Tokens = Annotated[int, BeforeValidator(parse_tokens)]
+Tokens = Annotated[int, BeforeValidator(parse_tokens), Field(ge=1)]
 GiB = Annotated[float, BeforeValidator(parse_gib)]
 Ports = Annotated[tuple[int, int], PlainValidator(_ports)]
 LayoutField = Annotated[
@@ -70,7 +75,7 @@ LayoutField = Annotated[
     PlainValidator(lambda v: v if isinstance(v, Layout) else parse_layout(v)),
     PlainSerializer(lambda v: v.text, return_type=str),
 ]
-Env = Annotated[dict[str, EnvValue], PlainValidator(_env)]
+Env = dict[Annotated[str, AfterValidator(_env_name)], Annotated[EnvValue, PlainValidator(_env_value)]]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Rate = Annotated[float, BeforeValidator(parse_rate)]
 Runtime = Literal["process", "docker", "slurm"]
@@ -228,7 +233,7 @@ class Oneshot(Workload):
     AXES: ClassVar[tuple[str, ...]] = ("prompt", "output")
     kind: Literal["oneshot"]
     prompt: Tokens | None = None
-    output: Tokens
+    output: Tokens | None = None
 
 
 class Requests(Part):
@@ -257,7 +262,7 @@ class Grid(Workload):
 
     AXES: ClassVar[tuple[str, ...]] = ("prompt", "users", "rate", "output")
     kind: Literal["grid"]
-    output: Tokens
+    output: Tokens | None = None
     points: list[GridPoint] = []
     requests: Requests | None = None
     needle: bool | None = None
@@ -272,7 +277,7 @@ class Sweep(Workload):
     users: Count | None = None
     rate: Rate | None = None
     needle: bool | None = None
-    output: Tokens
+    output: Tokens | None = None
     requests: Requests
     bench: str | list[str] | None = None
 
@@ -285,7 +290,7 @@ class Agent(Workload):
     history: Tokens | None = None
     turns: Count
     new: Tokens | None = None
-    output: Tokens
+    output: Tokens | None = None
     users: Count | None = None
 
 
@@ -295,13 +300,17 @@ class Ramp(Workload):
     AXES: ClassVar[tuple[str, ...]] = ("conversations", "output")
     kind: Literal["ramp"]
     turns: Annotated[list[Tokens], Field(min_length=1)]
-    output: Tokens
+    output: Tokens | None = None
     conversations: Count | None = None
 
 
 WORKLOADS: dict[str, type[Workload]] = {
     "needle": Needle, "oneshot": Oneshot, "grid": Grid, "sweep": Sweep, "agent": Agent, "ramp": Ramp,
 }  # fmt: skip
+
+
+GATES = ("needle_under_load", "completed", "capacity")
+"""Gates that are about no workload of their own; any other gate names a workload or a kind of workload."""
 
 
 class Repeats(Part):
@@ -325,7 +334,7 @@ class Experiment(Part):
     variants: list[str] | None = None
     workloads: Annotated[list[str | dict[str, Any]], Field(min_length=1)]
     quad: str = "any"
-    gates: dict[str, Any] = {}
+    gates: dict[str, Literal["all"]] = {}
     requires: Requires | None = None
     include: list[dict[str, Any]] = []
     exclude: list[dict[str, Any]] = []

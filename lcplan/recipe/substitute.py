@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from lcplan.base.diagnostics import Diagnostic, error, nearest
 from lcplan.base.units import parse_tokens
-from lcplan.recipe.yamltree import Key, Tree
+from lcplan.recipe.yamltree import Key, Tree, written
 
 _HOLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_KEYS = ("type", "default")
 _TYPES = ("text", "tokens", "integer", "number", "boolean")
 
 
@@ -28,6 +30,11 @@ def variables(tree: Tree, given: Mapping[str, str], problems: list[Diagnostic]) 
             problems.append(error("unknown-variable", f"--var {name}: no such variable is declared", hint))
     for name, declaration in declared.items():
         place = tree.place(("variables", name))
+        for key in declaration if isinstance(declaration, dict) else ():
+            if key not in _KEYS:
+                hint = nearest(key, _KEYS) or "known keys: " + ", ".join(_KEYS)
+                problems.append(error("unknown-key", f"unknown key '{key}' in variables.{name}", hint,
+                                      tree.key_place(("variables", name, key))))  # fmt: skip
         kind, default = _declaration(declaration)
         if kind not in _TYPES:
             hint = nearest(str(kind), _TYPES) or "types: " + ", ".join(_TYPES)
@@ -47,6 +54,8 @@ def variables(tree: Tree, given: Mapping[str, str], problems: list[Diagnostic]) 
 def apply(tree: Tree, values: Mapping[str, Any], problems: list[Diagnostic]) -> Any:
     """Return the data with every `${name}` replaced; `$${` stands for a literal `${`."""
 
+    declared = tree.data.get("variables") or {}
+
     def walk(value: Any, path: Key) -> Any:
         if isinstance(value, dict):
             return {key: walk(one, (*path, key)) for key, one in value.items()}
@@ -63,7 +72,9 @@ def apply(tree: Tree, values: Mapping[str, Any], problems: list[Diagnostic]) -> 
                 return "${"
             if hole[1] in values:
                 return str(values[hole[1]])
-            hint = nearest(hole[1], values) or "declare it under `variables:`, or write $${ for a literal ${"
+            if hole[1] in declared:
+                return hole[0]  # its declaration is wrong, which is told there
+            hint = nearest(hole[1], declared) or "declare it under `variables:`, or write $${ for a literal ${"
             problems.append(error("unknown-variable", f"'${{{hole[1]}}}' is not declared", hint, tree.place(path)))
             return hole[0]
 
@@ -86,18 +97,18 @@ def _declaration(declaration: Any) -> tuple[str, Any]:
 
 def _typed(kind: str, value: Any) -> Any:
     if kind == "tokens":
-        return parse_tokens(int(value) if isinstance(value, str) and value.isdigit() else value)
-    if kind == "boolean":
-        if isinstance(value, bool):
-            return value
-        if str(value) in ("true", "false"):
-            return str(value) == "true"
-        raise ValueError(f"expected true or false, got '{value}'")
+        return parse_tokens(int(value) if isinstance(value, str) and value.isdecimal() else value)
+    text = written(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    expected = {"boolean": "true or false", "integer": "an integer", "number": "a number"}.get(kind, "a text")
     try:
+        if kind == "boolean":
+            return {"true": True, "false": False}[str(value).lower() if isinstance(value, bool) else value]
         if kind == "integer":
-            return int(value)
-        if kind == "number":
-            return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"expected {'an integer' if kind == 'integer' else 'a number'}, got '{value}'") from None
-    return str(value)
+            return int(str(value))
+        if kind == "number" and isfinite(number := float(str(value))):
+            return number
+        if kind == "text" and not isinstance(value, (dict, list)):
+            return str(text)
+    except (TypeError, ValueError, KeyError):
+        pass
+    raise ValueError(f"expected {expected}, got '{text}'")

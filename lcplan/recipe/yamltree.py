@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ Node = Any  # ruamel.yaml's nodes carry no types
 MAX_BYTES = 8 * 1024 * 1024
 MAX_NODES = 200_000
 MAX_DEPTH = 40
+
+_OLD = re.compile(r"%YAML\s+(1\.[01])\b")
 
 Key = tuple[str | int, ...]
 
@@ -37,6 +40,23 @@ class Number(float):
         return self.text
 
     __repr__ = __str__
+
+
+class Integer(int):
+    """A YAML integer that is not written as it prints (`010`, `0x1F`, `1_000`); `text` is how it stands in the file."""
+
+    text: str
+
+    def __new__(cls, value: int, text: str) -> Integer:
+        """Return an integer with its text."""
+        made = super().__new__(cls, value)
+        made.text = text
+        return made
+
+
+def written(number: float) -> str:
+    """Return a number of a recipe as it stands in the file: a program that reads text gets what was written."""
+    return number.text if isinstance(number, (Number, Integer)) else str(number)
 
 
 @dataclass
@@ -84,6 +104,9 @@ def parse_tree(raw: bytes, shown: str) -> Tree:
         column = problem.start - (raw.rfind(b"\n", 0, problem.start) + 1) + 1
         raise fail("not-utf8", f"byte 0x{raw[problem.start]:02x} is not UTF-8", "save the file as UTF-8",
                    Source(shown, line, column)) from problem  # fmt: skip
+    if old := _OLD.match(text):
+        raise fail("not-yaml", f"the text says that it is YAML {old[1]}, recipes are YAML 1.2",
+                   "remove the %YAML line", Source(shown, 1, 1))  # fmt: skip
     try:
         node = YAML(typ="safe", pure=True).compose(text)
     except RecursionError as problem:
@@ -138,7 +161,12 @@ class _Builder:
             return self._mapping(node, path, depth)
         if node.id == "sequence":
             return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
-        return _scalar(tag, node.value)
+        value = _scalar(tag, node.value)
+        if isinstance(value, Number) and not isfinite(value):
+            self.tree.problems.append(
+                error("wrong-type", f"'{value}' is no number that anything here can take", "quote a text", place)
+            )
+        return value
 
     def _mapping(self, node: Node, path: Key, depth: int) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -182,9 +210,10 @@ def _scalar(tag: str, text: str) -> Any:
     if kind == "int":
         plain = text.replace("_", "")
         try:
-            return int(plain, 8 if plain.lstrip("+-").startswith("0o") else 16 if "0x" in plain.lower() else 10)
+            value = int(plain, 8 if plain.lstrip("+-").startswith("0o") else 16 if "0x" in plain.lower() else 10)
         except ValueError:
             return text
+        return value if str(value) == text else Integer(value, text)
     if kind == "float":
         try:
             return Number(text)

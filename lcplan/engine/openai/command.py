@@ -27,7 +27,7 @@ class OpenAI:
     def identity(self, spec: ServerSpec) -> dict[str, Any]:
         """Return the model, context and layout as declared, and the command with its holes."""
         found: dict[str, Any] = {"model": spec.model_path, "command": list(spec.command or ())}
-        found["layout"] = spec.layout.text
+        found["layout"] = spec.layout.canonical
         if spec.context is not None:
             found["context"] = spec.context
         return found
