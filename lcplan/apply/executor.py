@@ -40,6 +40,7 @@ class Outcome:
     not_run: list[str] = field(default_factory=list)
     skipped: int = 0
     runs: list[str] = field(default_factory=list)
+    serves: list[str] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     trouble: str = ""
 
@@ -59,6 +60,7 @@ class Outcome:
             "interrupted": self.interrupted,
             "not_run": self.not_run,
             "runs": self.runs,
+            "serves": self.serves,
             "sentences": self.sentences,
         }
 
@@ -199,6 +201,8 @@ class Executor:
             if not done:
                 node.leave(f"serve/{run.name}")
                 return
+        if run.entry.action == "-" or run.servers:
+            self.outcome.serves.append(f"{run.name}: {'stopped' if run.entry.action == '-' else 'served'}")
 
     async def _try(self, run: ServeRun, op: str, work: Coroutine[Any, Any, None]) -> bool:
         try:

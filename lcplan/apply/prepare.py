@@ -13,7 +13,7 @@ from lcplan.apply.snapshot import snapshot
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, fail, has_errors
 from lcplan.plan import file
 from lcplan.plan.build import build
-from lcplan.plan.model import Launch, Plan, Snapshot
+from lcplan.plan.model import ACTIVE, Launch, Plan, Snapshot
 from lcplan.plan.policy import violations
 from lcplan.plan.stale import staleness
 from lcplan.plan.wanted import Wanted
@@ -118,7 +118,8 @@ def _moved(recipes: Recipes, plan: Plan) -> list[Diagnostic]:
         return []
     from lcplan.apply.lock_images import moved_tags
 
-    return moved_tags(recipes, plan.launches)
+    served = [one.launch for one in plan.serves if one.launch is not None and one.action in ACTIVE]
+    return moved_tags(recipes, [*plan.launches, *served])
 
 
 def _git(folder: Path, *words: str) -> str | None:

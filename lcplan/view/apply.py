@@ -42,6 +42,7 @@ def closing(outcome: Outcome) -> str:
             lines += [f"{word}: {len(some)}", *[f"  {one}" for one in some]]
     lines += [f"! {sentence}" for sentence in outcome.sentences]
     lines += [f"sealed: {run}" for run in outcome.runs]
+    lines += [f"serve entry {one}" for one in outcome.serves]
     return "\n".join(lines)
 
 
