@@ -15,7 +15,7 @@ from lcplan.base.diagnostics import LcplanError
 from lcplan.record import manifest
 from lcplan.record import state as states
 from lcplan.runtime import get as runtime_of
-from lcplan.runtime.base import Found, Runtime
+from lcplan.runtime.base import STARTING_GRACE_S, Found, Runtime
 
 GRACE_S = 30.0
 RUNTIMES_WITH_LABELS = ("process", "docker")
@@ -84,16 +84,18 @@ def _fate(cell: dict[str, Any], result: dict[str, Any] | None, measuring: str | 
 
 
 def _stop(launched: Launched, folder: Path) -> None:
+    body = launched.context["predicate"]
+    grace_s = GRACE_S if "ready" in body["times"] else STARTING_GRACE_S
     for handle in reversed(launched.handles):
-        runtime_of(handle["runtime"]).stop(handle, GRACE_S)
-    lineage = str(launched.context["predicate"]["lineage"])
+        runtime_of(handle["runtime"]).stop(handle, grace_s)
+    lineage = str(body["lineage"])
     for name in RUNTIMES_WITH_LABELS:
         runtime = runtime_of(name)
         # Where the run's own servers may be left, an engine that does not answer stops the recovery.
         for found in runtime.find(lineage) if name == launched.context["runtime"] else _found(runtime, lineage):
             if found.run == launched.run:
                 # The log of a container that no journal knew yet is still with its engine.
-                runtime.stop({**found.handle, "log": str(folder / found.log)}, GRACE_S)
+                runtime.stop({**found.handle, "log": str(folder / found.log)}, grace_s)
 
 
 def _found(runtime: Runtime, lineage: str) -> list[Found]:

@@ -25,7 +25,7 @@ from lcplan.plan.bench import fill
 from lcplan.plan.model import Cell, Launch, Operation, Plan
 from lcplan.record import manifest
 from lcplan.runtime import get as runtime_of
-from lcplan.runtime.base import Runtime
+from lcplan.runtime.base import STARTING_GRACE_S, Runtime
 
 if TYPE_CHECKING:
     from lcplan.engine.logs import LogFacts
@@ -215,6 +215,8 @@ class LaunchRun:
         if not self.servers:
             return
         grace = 5.0 if self.simulated else float(self.launch.docker.get("stop_grace_s", self.settings.grace_s))
+        if "ready" not in self.times:
+            grace = min(grace, STARTING_GRACE_S)
         failed: StepFailed | None = None
         try:
             self.journal.write("stop", "begin", run=self.run)
