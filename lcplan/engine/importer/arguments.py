@@ -65,6 +65,7 @@ LONGEST = 4_000
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)([eE][-+]?\d+)?")
 _GLUED = re.compile(r"(?<=[^\s=-])(--[a-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)(?=--|[=.]|$)")
 _GLUED_VALUE = re.compile(r"(--[A-Za-z][A-Za-z_-]*[a-z])(\d[\w.]*)")
+_GLUED_LONGEST = 4096
 _ARGS = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|[@*]", re.IGNORECASE)
 _ELLIPSIS = re.compile(r"\.{3}|…|\[(?:\.\.\.|…|[A-Z_ ]*(?:OPTIONS|ARGS|FLAGS)[A-Z_ ]*)\]|<(?:\.\.\.|…)>")
 
@@ -145,7 +146,7 @@ class _Reader:
             if word.glued:
                 self.find("glued-flags", word)
             rest: str = word
-            if "--" in rest[1:] and not any(c in rest for c in " {"):
+            if "--" in rest[1:] and len(rest) < _GLUED_LONGEST and not any(c in rest for c in " {"):
                 cuts = [hit.start() for hit in _GLUED.finditer(rest) if self.match(hit[1])]
                 for begin, end in itertools.pairwise([0, *cuts]):
                     out.append(word.like(rest[begin:end]))

@@ -48,6 +48,7 @@ _DULL = re.compile(
 # So many of them are kept, by their first words.
 _DULL_KEPT = 8
 # Words without quotes, expansions, operators and braces, as most are: read many at once.
+_AT_ONCE = 4096
 _PLAIN_WORDS = re.compile(r"(?:[^\s\\'\"$`#;&|<>(){]++(?=[ \t\n]|\Z)[ \t]*+)++")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 # An expansion that is longer is ordinary text.
@@ -215,11 +216,20 @@ class _Lexer:
 
     def plain_words(self) -> bool:
         """Read the words up to the first that is more than plain text."""
-        found = None if self.skip_target else _PLAIN_WORDS.match(self.text, self.at)
+        limit = self.at + _AT_ONCE
+        found = None if self.skip_target else _PLAIN_WORDS.match(self.text, self.at, limit)
         if not found:
             return False
+        end = found.end()
+        if end == limit < len(self.text):
+            # The last word may go on.
+            end = 1 + max(self.text.rfind(" ", self.at, end), self.text.rfind("\t", self.at, end))
+            if not end:
+                return False
         line, glued = self.line, self.glued
-        words = [RawWord([Part(text)], line) for text in found[0].split()]
+        words = [RawWord([Part(text)], line) for text in self.text[self.at : end].split()]
+        if not words:
+            return False
         words[0].glued, self.glued = glued, False
         self.budget.left -= _CHEAP * len(words)
         if self.array is not None and self.array.array is not None:
@@ -228,7 +238,7 @@ class _Lexer:
             if not self.current.words:
                 self.current.line = line
             self.current.words += words
-        self.at = found.end()
+        self.at = end
         return True
 
     def add(self, part: Part) -> None:
