@@ -30,5 +30,6 @@ def register(app: typer.Typer) -> None:
         else:
             show_errors(found)
             counts = validated(plan)
-            show(f"valid: {counts['cells']} cells in {counts['launches']} launches, {len(found)} warnings")
+            warnings = sum(one.severity == "warning" for one in found)
+            show(f"valid: {counts['cells']} cells in {counts['launches']} launches, {warnings} warnings")
         return 0
