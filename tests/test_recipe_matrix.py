@@ -24,7 +24,8 @@ def planned(folder: Path, text: str) -> dict[str, Any]:
     (folder / "r.yaml").write_text(BASE + text)
     ran = lcplan("plan", str(folder / "r.yaml"), "-o", str(folder / "p.json"), "--state", str(folder / "state"))
     assert ran.code == 0, ran.err
-    return json.loads((folder / "p.json").read_text())
+    plan: dict[str, Any] = json.loads((folder / "p.json").read_text())
+    return plan
 
 
 def names(plan: dict[str, Any]) -> list[str]:
