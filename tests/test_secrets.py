@@ -14,7 +14,9 @@ import pytest
 from tests.kit import REPO, campaign, lcplan, small, start
 
 VALUE = "hush-5271-planted"
-ENV = "env: {HF_TOKEN: {from_env: SECRET_OF_TEST}, CHATTY: {from_env: SECRET_OF_TEST}}, args: {max"
+NAMES = ("HF_TOKEN", "CHATTY", "VLLM_API_KEY")
+"""One that an engine needs, one that ours prints, one that clients must know."""
+ENV = f"env: {{{', '.join(f'{name}: {{from_env: SECRET_OF_TEST}}' for name in NAMES)}}}, args: {{max"
 
 
 @pytest.fixture

@@ -28,14 +28,14 @@ class NoResult(Exception):
 class Measuring:
     """Measures the cells of a launch in a child, with a new child after one that was given up."""
 
-    def __init__(self, run: str, log: str, sink: Sink) -> None:
-        self._run, self._log, self._sink = run, log, sink
+    def __init__(self, run: str, log: str, sink: Sink, key: str = "") -> None:
+        self._run, self._log, self._sink, self._key = run, log, sink, key
         self._child: Child | None = None
 
     async def prepare(self) -> None:
         """Start the child, so that it imports its libraries while the server starts."""
         if self._child is None:
-            self._child = await Child.start(self._run, self._log, self._sink)
+            self._child = await Child.start(self._run, self._log, self._sink, self._key)
 
     async def cell(
         self, job: Mapping[str, Any], request: Mapping[str, Any], deadline_s: float, stop: Awaitable[Any],
@@ -92,13 +92,14 @@ class Child:
         self._employed = False
 
     @classmethod
-    async def start(cls, run: str, log: str, sink: Sink) -> Child:
-        """Start a child for a run; what it writes to stderr goes to the file `log`."""
+    async def start(cls, run: str, log: str, sink: Sink, key: str) -> Child:
+        """Start a child for a run; what it writes to stderr goes to the file `log`. `key` is the server's API key."""
+        env = _clean_environment() | ({"OPENAI_API_KEY": key} if key else {})
         with open(log, "ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "lcplan.workload.child",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
-                env=_clean_environment(), start_new_session=True, limit=_LINE_LIMIT,
+                env=env, start_new_session=True, limit=_LINE_LIMIT,
             )  # fmt: skip
         return cls(process, sink, run)
 
@@ -151,6 +152,6 @@ class Child:
 
 
 def _clean_environment() -> dict[str, str]:
-    """Return what a Python process needs and nothing else: no proxies, no labels, no secrets."""
+    """Return what a Python process needs and nothing else: no proxies, no labels, none of the user's secrets."""
     keep = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR", "SSL_CERT_FILE", "TZ")
     return {key: os.environ[key] for key in keep if key in os.environ}

@@ -25,11 +25,12 @@ class Probe:
     """The speed of lcplan's simulator when a reply said that it is one, whatever started it."""
 
     @classmethod
-    def open(cls, kind: str, base_url: str) -> Probe:
-        """Return a probe; proxies of the environment are not used, since the server is ours."""
+    def open(cls, kind: str, base_url: str, key: str = "") -> Probe:
+        """Return a probe, with the server's API key; proxies of the environment are not used: the server is ours."""
         import httpx
 
-        probe = cls(kind, base_url, httpx.AsyncClient(base_url=base_url, trust_env=False))
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        probe = cls(kind, base_url, httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False))
         probe.client.event_hooks = {"response": [probe._note_simulator]}
         return probe
 

@@ -22,6 +22,16 @@ def secret_values(envs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda value: (-len(value), value)))
 
 
+def api_key(env: Mapping[str, Any]) -> str:
+    """Return the key that a server with this environment asks of its clients, "" when it asks for none.
+
+    vLLM guards /v1 with it, the command line's own flag would show it to everybody:
+    https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+    """
+    given = env.get("VLLM_API_KEY", "")
+    return os.environ.get(given["from_env"], "") if isinstance(given, Mapping) else str(given)
+
+
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Return a text without the values of secrets."""
     for value in secrets:

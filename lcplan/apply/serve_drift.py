@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lcplan.apply.secrets import api_key
 from lcplan.base.diagnostics import Diagnostic, LcplanError, warning
 from lcplan.base.files import write_atomic
 from lcplan.runtime import get as runtime_of
@@ -170,7 +171,7 @@ async def _health(server: Mapping[str, Any], served: str) -> str:
     """Return what is wrong with a server that runs, "" when it is ready, ours, and generates."""
     from lcplan.apply.probe import Probe
 
-    probe = Probe.open(server["probe"], server["url"])
+    probe = Probe.open(server["probe"], server["url"], api_key(server["env"]))
     try:
         if await probe.ready() != "ready":
             return "it is not ready"

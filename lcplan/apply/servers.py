@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.probe import Probe
-from lcplan.apply.secrets import mask, secret_values
+from lcplan.apply.secrets import api_key, mask, secret_values
 from lcplan.base.canonical import digest
 from lcplan.base.diagnostics import LcplanError
 from lcplan.engine.dialect import DIALECTS
@@ -68,7 +68,7 @@ class Server:
         """Questions to the server; a router is asked what any OpenAI-compatible server is."""
         if self._probe is None:
             kind = self.planned.kind
-            self._probe = Probe.open(kind if kind in DIALECTS else "openai", self.url)
+            self._probe = Probe.open(kind if kind in DIALECTS else "openai", self.url, api_key(self.planned.env))
         return self._probe
 
     @property

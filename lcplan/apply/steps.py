@@ -16,6 +16,7 @@ from lcplan.apply.events import Sink
 from lcplan.apply.journal import Journal
 from lcplan.apply.measure import Measuring, NoResult
 from lcplan.apply.neighbours import Neighbours
+from lcplan.apply.secrets import api_key
 from lcplan.apply.servers import LogTail, Server, StepFailed, first_death, step_failures, until_ready
 from lcplan.apply.starts import require_free, runtime_for, servers_of, until_released
 from lcplan.apply.turn import Turn
@@ -131,7 +132,8 @@ class LaunchRun:
         self.times["started"] = _now()
         for server in self.servers[:-1] or self.servers:
             await server.launch(self.journal)
-        self._measuring = Measuring(self.run, str(self.folder / "client.log"), self.sink)
+        key = next(filter(None, (api_key(one.env) for one in self.launch.servers)), "")
+        self._measuring = Measuring(self.run, str(self.folder / "client.log"), self.sink, key)
         await self._measuring.prepare()
 
     async def ready(self, _: Operation) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -193,7 +194,10 @@ class Client:
 
         timeout = httpx.Timeout(self._idle_s, connect=_CONNECT_S)
         transport = httpx_aiohttp.AiohttpTransport(client=self._connections)
-        return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
+        # The benchmark tool takes the server's key from the same variable.
+        key = os.environ.get("OPENAI_API_KEY")
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers, trust_env=False)
 
     def _connections(self) -> aiohttp.ClientSession:
         """Return a pool without a limit, which stamps a request at the moment its bytes go out.
