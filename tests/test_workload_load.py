@@ -71,7 +71,8 @@ def test_a_real_server_is_asked_at_the_rate(tmp_path: Path) -> None:
     work = {"kind": "grid", "prompt": 100, "rate": 50, "output": 4, "requests": {"total": 20}}
     with delay_server(ttft_s=0.03, chunk_s=0.001) as url:
         [result] = measure(job(url, tmp_path), cell(work))
-    assert (result["status"], result["metrics"]["sent"]["value"]) == ("done", 20)
+    assert result["reason"] in (None, "client-bound")  # a busy machine may make it late
+    assert result["metrics"]["completed"]["value"] == 20
     assert result["metrics"]["requests_per_s"]["value"] == pytest.approx(50, rel=0.7)
 
 

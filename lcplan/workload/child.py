@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,6 +128,10 @@ class Speaker:
 
 
 if __name__ == "__main__":
-    status = main()
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
     sys.stdout.flush()
     os._exit(status)  # the thread that reads stdin may wait there for ever
