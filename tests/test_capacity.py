@@ -168,6 +168,20 @@ def test_a_longer_sequence_never_takes_less(name: str, length: int, more: int) -
     assert cost.tokens(length) <= cost.tokens(length + more)
 
 
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"])
+@pytest.mark.parametrize("value", [0, -1, "x", [], {}])
+def test_a_shape_of_no_size_is_said(key: str, value: Any) -> None:
+    got = predict({**shape("llama-3.1-8b"), key: value}, Launch("vllm", "0.31.0", "H200", Layout("tp1")))
+    assert got.pool_tokens is None
+    assert [d.code for d in got.diagnostics] == ["unknown-architecture"]
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_nextn_predict_layers", "num_kv_shared_layers"])
+def test_a_number_of_layers_that_no_memory_holds_is_said(key: str) -> None:
+    got = predict({**shape("deepseek-v3"), key: 10**12}, Launch("vllm", "0.31.0", "H200", Layout("tp1")))
+    assert [d.code for d in got.diagnostics] == ["unknown-architecture"]
+
+
 @pytest.mark.parametrize("config", [{}, {"model_type": "llama"}, {"model_type": "rwkv7", "architectures": ["Rwkv7"]}])
 def test_unknown_is_named_and_never_guessed(config: dict[str, Any]) -> None:
     got = predict(config, Launch("vllm", "0.31.0", "H200", Layout("tp1")))

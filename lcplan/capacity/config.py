@@ -32,6 +32,8 @@ _ALIASES = {
 # Where some families keep a part of the text model's keys.
 _PARTS = ("attn_config", "ffn_config")
 
+_MOST_LAYERS = 10_000  # more is a broken file
+
 _FULL = {"full_attention", "attention", "global", "global_attention", "full", "*"}
 _SLIDING = {"sliding_attention", "sliding_window_attention", "local", "sliding"}
 _LINEAR = {"linear_attention", "mamba", "mamba2", "M", "recurrent", "conv", "linear"}
@@ -122,12 +124,15 @@ def _text(config: Mapping[str, Any]) -> dict[str, Any]:
 def _model(
     name: str, family: str, traits: Mapping[str, Any], text: Mapping[str, Any], config: Mapping[str, Any]
 ) -> Model:
-    heads = int(text["num_attention_heads"])
+    heads, hidden = _positive(text, "num_attention_heads"), _positive(text, "hidden_size")
     kv_heads = _kv_heads(text, heads)
-    head_dim = int(text.get("head_dim") or text["hidden_size"] // max(heads, 1))
-    count = int(text["num_hidden_layers"])
+    head_dim = int(text.get("head_dim") or hidden // heads)
+    if min(kv_heads, head_dim) < 1:
+        raise _Strange(f"{kv_heads} KV heads of {head_dim} elements")
+    count = _few(_positive(text, "num_hidden_layers"), "num_hidden_layers", _MOST_LAYERS)
     layers = _layers(traits, text, count, kv_heads, head_dim)
-    shared = int(text.get("num_kv_shared_layers") or 0)  # these read the cache of an earlier layer
+    # these read the cache of an earlier layer
+    shared = _few(int(text.get("num_kv_shared_layers") or 0), "num_kv_shared_layers", count)
     if shared:
         layers = (*layers[: count - shared], *((),) * shared)
     drafts = (
@@ -138,9 +143,9 @@ def _model(
         family=family,
         traits=traits,
         layers=layers,
-        draft=(_draft(layers),) * int(drafts),
-        hidden=int(text["hidden_size"]),
-        vocab=int(text["vocab_size"]),
+        draft=(_draft(layers),) * _few(int(drafts), "the number of prediction layers", count),
+        hidden=hidden,
+        vocab=_positive(text, "vocab_size"),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -150,6 +155,19 @@ def _model(
         text=text,
         config=config,
     )
+
+
+def _positive(text: Mapping[str, Any], key: str) -> int:
+    value = int(text[key])
+    if value < 1:
+        raise _Strange(f"{key} is {value}")
+    return value
+
+
+def _few(value: int, key: str, most: int) -> int:
+    if value > most:
+        raise _Strange(f"{key} is {value}")
+    return value
 
 
 def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
@@ -170,6 +188,8 @@ def _layers(
     if "compress_ratios" in text:
         return tuple((_compressed(text, int(r)),) for r in text["compress_ratios"][:count])
     kinds = _kinds(traits, text, count)
+    if len(kinds) < count:
+        raise _Strange(f"the kinds of {len(kinds)} of {count} layers are listed")
     state = _state(text) if any(k in _LINEAR for k in kinds) or traits.get("parallel") else None
     full = _full(text, kv_heads, head_dim)
     index = _indexed(text, count)
@@ -181,7 +201,7 @@ def _layers(
         elif kind in _LINEAR and state:
             layers.append((state,))
         elif kind in _SLIDING:
-            if not local.window:
+            if local.window < 1:
                 raise _Strange("layers slide but the config has no sliding_window")
             layers.append((local,))
         elif kind == "chunked_attention":
@@ -323,7 +343,7 @@ def _moe(traits: Mapping[str, Any], text: Mapping[str, Any], count: int) -> Moe 
         shared = width
     if text.get("enable_moe_block"):  # gemma4: the dense MLP stays beside the experts
         shared = _one(text["intermediate_size"])
-    dense = set(text.get("mlp_only_layers") or ()) | set(range(int(text.get("first_k_dense_replace") or 0)))
+    dense = set(text.get("mlp_only_layers") or ()) | set(range(min(count, int(text.get("first_k_dense_replace") or 0))))
     step = text.get("decoder_sparse_step") or text.get("interleave_moe_layer_step") or text.get("moe_layer_freq") or 1
     if isinstance(text.get("mlp_layer_types"), list):
         with_experts = {at for at, kind in enumerate(text["mlp_layer_types"]) if kind == "sparse"}
@@ -334,7 +354,7 @@ def _moe(traits: Mapping[str, Any], text: Mapping[str, Any], count: int) -> Moe 
         with_experts = {at for at in range(count) if at % every == first}
     elif "moe_layer_start_index" in text:  # ernie
         end = int(text.get("moe_layer_end_index") or -1)
-        chosen = range(int(text["moe_layer_start_index"]), end + 1 if end >= 0 else count)
+        chosen = range(int(text["moe_layer_start_index"]), min(count, end + 1) if end >= 0 else count)
         with_experts = {at for at in chosen if (at + 1) % int(text.get("moe_layer_interval") or 1) == 0}
     elif "hybrid_override_pattern" in text:
         with_experts = {at for at, kind in enumerate(text["hybrid_override_pattern"]) if kind == "E"}

@@ -162,8 +162,8 @@ def running(tokens: int, given: Settings) -> int:
 
 def _cell(caches: list[Cache], given: Settings) -> float:
     attention = [c for c in caches if isinstance(c, Attention)]
-    sliding = [c for c in attention if c.window]
-    full = [c for c in attention if not c.window]
+    sliding = [c for c in attention if c.window or c.chunk]
+    full = [c for c in attention if not (c.window or c.chunk)]
     latent = [c for c in caches if isinstance(c, Latent)]
     cell = sum(_attention(c, given) for c in full) + sum(_latent(c, given) for c in latent)
     ratio = given.swa_ratio if full or latent else 1.0  # without full layers there is one pool
