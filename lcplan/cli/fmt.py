@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lcplan.cli.options import AsJson, Recipes
+from lcplan.cli.options import DEFAULT_RECIPES, AsJson, Recipes
 from lcplan.cli.output import show, show_json
 
 
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def fmt(
-        paths: Recipes,
+        paths: Recipes = DEFAULT_RECIPES,
         check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when something differs.")] = False,
         as_json: AsJson = False,
     ) -> int:

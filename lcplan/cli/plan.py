@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lcplan.cli.options import DEFAULT_STATE, AsJson, Recipes, State, Var
+from lcplan.cli.options import DEFAULT_RECIPES, DEFAULT_STATE, AsJson, Recipes, State, Var
 from lcplan.cli.output import show, show_errors, variables
 
 Select = Annotated[list[str] | None, typer.Option(metavar="KEY=GLOB[,...]", help="Select cells; several are a union.")]
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def plan(
-        paths: Recipes,
+        paths: Recipes = DEFAULT_RECIPES,
         output: Annotated[
             Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where the plan goes.")
         ] = None,
@@ -97,13 +97,14 @@ def register(app: typer.Typer) -> None:
             name = str(content["id"]) if content else ""
             show(plan_markdown(made, name) if form is Format.MD else plan_text(made, name))
             if where is not None:
-                show_where(where, form)
+                show_where(where, form, "what_if" in made.summary)
         broken = violations(made)
         show_errors(broken)
         return 1 if broken else 2 if detailed_exitcode and made.changes else 0
 
 
-def show_where(where: Path, form: Format) -> None:
+def show_where(where: Path, form: Format, what_if: bool) -> None:
     """Say where the plan was written and what to do with it (not inside Markdown, which is a comment's text)."""
     if form is Format.TEXT:
-        show(f"\nwrote {where}; `lcplan apply {where}` does exactly this")
+        use = "a what-if: no apply accepts it" if what_if else f"`lcplan apply {where}` does exactly this"
+        show(f"\nwrote {where}; {use}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lcplan.cli.options import DEFAULT_STATE, AsJson, Recipes, State, Var
+from lcplan.cli.options import DEFAULT_RECIPES, DEFAULT_STATE, AsJson, Recipes, State, Var
 from lcplan.cli.output import show, show_errors, show_json, variables
 
 
@@ -12,7 +12,9 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
-    def validate(paths: Recipes, var: Var = None, as_json: AsJson = False, state: State = DEFAULT_STATE) -> int:
+    def validate(
+        paths: Recipes = DEFAULT_RECIPES, var: Var = None, as_json: AsJson = False, state: State = DEFAULT_STATE
+    ) -> int:
         """Check recipes: syntax, names, flags, lengths, layouts."""
         from lcplan.apply.prepare import make_plan
         from lcplan.base.diagnostics import LcplanError
