@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -15,7 +16,15 @@ def main() -> None:
         return
     from lcplan.cli import run
 
+    _open_streams()
     sys.exit(run(words))
+
+
+def _open_streams() -> None:
+    """Give a process that was started with closed streams (a daemon's child) ones that lead nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
 
 
 if __name__ == "__main__":

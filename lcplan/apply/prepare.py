@@ -53,6 +53,7 @@ def make_plan(
     `node` (a recipe file) or `tables` (saved outputs of a machine's tools) take the place of the declared nodes. Such a
     plan counts nothing as recorded, since another machine measured it, and no apply accepts it.
     """
+    paths = [_near(path) for path in paths]
     recipes = load(paths, variables)
     recorded, found = snapshot(root, runtime == "sim")
     wanted = Wanted(runtime, target, exclude, replace, capacity=_assess, lint=lint, budget=budget, thorough=thorough)
@@ -104,6 +105,12 @@ def source_of(paths: Sequence[Path]) -> tuple[str | None, bool | None]:
         return None, None
     status = _git(folder, "status", "--porcelain", "--", *names)
     return commit, bool(status)
+
+
+def _near(path: Path) -> Path:
+    """Return a path inside the working folder as relative to it: a plan is the same however its folder was named."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
 
 
 def _assess(recipes: Recipes, launches: Sequence[Launch], recorded: Snapshot, again: Set[str]) -> None:

@@ -139,8 +139,14 @@ def _merge_section(merged: Tree, tree: Tree, section: str, content: Any, problem
         place = tree.key_place((section,))
         problems.append(error("unknown-key", f"unknown section '{section}'", hint, place))
         return
-    if section == "lcplan" or content is None or not isinstance(content, dict):
-        merged.data.setdefault(section, content if content is not None else {})
+    if section == "lcplan":
+        merged.data.setdefault(section, content)
+        return
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        problems.append(error("wrong-type", f"section '{section}' is no mapping", "write `name: ...` below it",
+                              tree.place((section,))))  # fmt: skip
         return
     target = merged.data.setdefault(section, {})
     if section in _NAMED:

@@ -194,7 +194,7 @@ def _without(original: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 def _workload(name: str, declared: Any, path: Key, tree: Tree, problems: list[Diagnostic]) -> dict[str, Any] | None:
     """Return a validated workload with axis values as integers, or None when it is wrong."""
     kind = declared.get("kind") if isinstance(declared, dict) else None
-    if kind not in WORKLOADS:
+    if not isinstance(kind, str) or kind not in WORKLOADS:
         hint = nearest(str(kind), WORKLOADS) if kind else ""
         what = f"unknown kind '{kind}'" if kind else "has no `kind:`"
         problems.append(error("unknown-workload", f"workload '{name}': {what}",
