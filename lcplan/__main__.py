@@ -24,7 +24,7 @@ def _open_streams() -> None:
     """Give a process that was started with closed streams (a daemon's child) ones that lead nowhere."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open
 
 
 if __name__ == "__main__":
