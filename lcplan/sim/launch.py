@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,11 @@ class Launch:
         return VERSIONS[self.kind]
 
     @property
+    def eager(self) -> bool:
+        """Whether decode steps run without graphs."""
+        return bool(self.flags.get("enforce-eager" if self.kind == "vllm" else "disable-cuda-graph"))
+
+    @property
     def cached(self) -> bool:
         """Whether there is a prefix cache."""
         off = not self.flags.get("enable-prefix-caching", True) if self.kind == "vllm" else None
@@ -137,7 +142,7 @@ def _launch(
         context = min(context, int(size) // page * page)
     draft = _draft(kind, flags)
     scale = (profile.tp / own) ** 0.85 * float((chosen.get("slow") or {"factor": 1.0})["factor"])
-    return Launch(
+    launch = Launch(
         kind=kind,
         program=program,
         model=model,
@@ -165,6 +170,10 @@ def _launch(
         env=env,
         faults=chosen,
     )
+    if not launch.eager:
+        return launch
+    step = max(launch.speed.step, profile.eager_step)
+    return replace(launch, speed=replace(launch.speed, step=step))
 
 
 def _engine(argv: Sequence[str]) -> tuple[str, str, list[str]]:

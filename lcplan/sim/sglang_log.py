@@ -94,15 +94,16 @@ class SglangLog(Log):
         accept = f"accept len: {accepted:.2f}, accept rate: {accepted / 4:.2f}, " if accepted else ""
         self.record(
             f"Decode batch, #running-req: {running}, #token: {tokens}, token usage: {used:.2f}, "
-            f"{accept}cuda graph: True, "
+            f"{accept}cuda graph: {not self.launch.eager}, "
             f"gen throughput (token/s): {rate:.2f}, #queue-req: {queued}",
             self._tag(rank),
         )
 
     def stopping(self) -> None:
-        """Write what a stop by SIGTERM prints."""
+        """Write what a stop by SIGTERM to the main process prints."""
         self.record("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
-        self._crash(-15)
+        self.record("Gracefully exiting... Remaining number of requests 0. Remaining requests remaining_rids=[].")
+        self._killed()
 
     def died(self) -> None:
         """Write what is printed when the scheduler dies while serving."""
@@ -178,19 +179,21 @@ class SglangLog(Log):
                 size = f"KV size: {launch.available_gib:.2f} GB" if launch.profile.latent else half
                 self.record(f"KV Cache is allocated. dtype: {dtype}, #tokens: {launch.pool}, {size}", rank)
             self.record(f"Memory pool end. avail mem={after:.2f} GB", rank)
-        self.pass_time(21)
-        for rank in self.ranks:
-            self.record(
-                "Capture target decode CUDA graph end. elapsed=21.33 s, mem usage=1.20 GB, avail "
-                f"mem={after - 1.2:.2f} GB.",
-                rank,
-            )
+        graphs = 0.0 if launch.eager else 1.2
+        if graphs:
+            self.pass_time(21)
+            for rank in self.ranks:
+                self.record(
+                    f"Capture target decode CUDA graph end. elapsed=21.33 s, mem usage={graphs:.2f} GB, avail "
+                    f"mem={after - graphs:.2f} GB.",
+                    rank,
+                )
         chunk = launch.chunk if launch.chunk < 1 << 30 else -1
         for rank in self.printers:
             self.record(
                 f"max_total_num_tokens={launch.pool}, chunked_prefill_size={chunk}, max_prefill_tokens=16384, "
                 f"max_running_requests={launch.max_seqs}, context_len={launch.context}, "
-                f"available_gpu_mem={after - 1.2:.2f} GB",
+                f"available_gpu_mem={after - graphs:.2f} GB",
                 rank,
             )
         for rank in self.ranks:
@@ -214,6 +217,9 @@ class SglangLog(Log):
         self.record("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
         self.record("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
         self.record("No live scheduler processes found; skipping py-spy and CUDA coredump.")
+        self._killed()
+
+    def _killed(self) -> None:
         self.record(f"kill_process_tree called: parent_pid={self.pid}, include_parent=True, pid={self.pid}")
 
     def _tag(self, rank: int) -> str:

@@ -186,7 +186,7 @@ class VllmLog(Log):
             f"model='{launch.model}', speculative_config={launch.flags.get('speculative-config')}, "
             f"tokenizer='{launch.model}', dtype=torch.bfloat16, max_seq_len={launch.context}, "
             f"tensor_parallel_size={launch.tp}, pipeline_parallel_size={launch.pp}, data_parallel_size={launch.dp}, "
-            f"decode_context_parallel_size={launch.dcp}, quantization=None, enforce_eager=False, "
+            f"decode_context_parallel_size={launch.dcp}, quantization=None, enforce_eager={launch.eager}, "
             f"kv_cache_dtype={dtype}, "
             f"seed=0, served_model_name={launch.names[0]}, enable_prefix_caching={launch.cached}, "
             "enable_chunked_prefill=True"
@@ -203,7 +203,10 @@ class VllmLog(Log):
             for worker in self.workers:
                 self.record(worker, "cuda.py:466", f"Using AttentionBackendEnum.{backend} backend.")
             return
-        names = ["FLASH_ATTN_MLA_SPARSE", "FLASHMLA_SPARSE"] if launch.profile.latent else ["FLASH_ATTN", "FLASHINFER"]
+        names = ["FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION"]
+        if launch.profile.latent:
+            generic = launch.profile.name == "generic"
+            names = ["FLASH_ATTN_MLA", "FLASHMLA"] if generic else ["FLASH_ATTN_MLA_SPARSE", "FLASHMLA_SPARSE"]
         text = f"Using {names[0]} attention backend out of potential backends: {names}."
         self.record(self.workers[0], "cuda.py:527", text)
 
@@ -245,7 +248,7 @@ class VllmLog(Log):
             size = f"GPU KV cache size: {launch.pool:,} tokens"
             fits = f"Maximum concurrency for {launch.context:,} tokens per request: {launch.pool / launch.context:.2f}x"
             self.record(core, "kv_cache_utils.py:2464", f"{size}, {fits}")
-        for worker in self.workers:
+        for worker in () if launch.eager else self.workers:
             self.record(worker, "model_runner.py:1088", "Graph capturing finished in 12 secs, took 0.84 GiB")
         for worker in self.workers:
             self.record(worker, "gpu_worker.py:925", self._memory())
@@ -267,12 +270,13 @@ class VllmLog(Log):
         asked = round(launch.fraction * GPU_GIB, 2)
         consumed = round(launch.weights_gib + OVERHEAD_GIB / 2, 2)
         kept = int(launch.available_gib * 2**30)
+        graphs = 0.0 if launch.eager else 0.84
         return (
             f"Free memory on device (138.87/{GPU_GIB} GiB) on startup. Desired GPU memory utilization is "
             f"({launch.fraction}, "
             f"{asked} GiB). Actual usage is {consumed} GiB for consumed memory (weights + non-torch), "
             "0.44 GiB for peak "
-            "activation, and 0.84 GiB for CUDAGraph memory. Replace gpu_memory_utilization config with "
+            f"activation, and {graphs} GiB for CUDAGraph memory. Replace gpu_memory_utilization config with "
             f"`--kv-cache-memory={kept}` ({round(kept / 2**30, 2)} GiB) to fit into requested memory, or "
             f"`--kv-cache-memory={kept + 2**33}` ({round(kept / 2**30 + 8, 2)} GiB) to fully utilize gpu "
             "memory. Current kv "
