@@ -81,6 +81,8 @@ def parse(raw: bytes, shown: str) -> tuple[Plan, str]:
                    Source(shown, line, column)) from problem  # fmt: skip
     if not isinstance(content, dict) or "fingerprint_version" not in content or "id" not in content:
         raise fail("not-a-plan", "the file is no lcplan plan", "make one with `lcplan plan recipes/`", place)
+    if not isinstance(content.get("format", 0), int):
+        raise fail("not-a-plan", "the format of the plan is no number", "make one with `lcplan plan recipes/`", place)
     if content.get("format", 0) > FORMAT:
         raise fail("newer-plan", f"the plan has format {content['format']}, this version reads {FORMAT}",
                    "use the lcplan that made it", place)  # fmt: skip
@@ -92,7 +94,7 @@ def parse(raw: bytes, shown: str) -> tuple[Plan, str]:
                    f"{FINGERPRINT_VERSION}", "plan again", place)  # fmt: skip
     try:
         return _plan(content), content["id"]
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise fail("damaged-plan", f"the plan lacks something: {problem}", "plan again", place) from problem
 
 

@@ -367,13 +367,6 @@ class Policy(Part):
     max_stale_cells: Annotated[int, Field(ge=0, strict=True)] | None = None
 
 
-class Variable(Part):
-    """A typed variable: `${name}` in any value."""
-
-    type: Literal["text", "tokens", "integer", "number", "boolean"]
-    default: Any = None
-
-
 class Recipe(Part):
     """One campaign: the merged content of all files of the given folders."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from lcplan.base.diagnostics import Diagnostic, LcplanError, Source, error, fail
@@ -78,15 +77,6 @@ class Tree:
     def key_place(self, path: Key) -> Source:
         """Return the place of a mapping key, or of its value where it has no key."""
         return self.keys.get(path) or self.place(path)
-
-
-def read_tree(path: Path, shown: str) -> Tree:
-    """Return the tree of a file. Raises LcplanError when the text is no safe YAML 1.2."""
-    try:
-        raw = path.read_bytes()
-    except OSError as problem:
-        raise fail("unreadable-file", f"cannot read the file: {problem.strerror}", "", Source(shown)) from problem
-    return parse_tree(raw, shown)
 
 
 def parse_tree(raw: bytes, shown: str) -> Tree:

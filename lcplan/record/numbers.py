@@ -9,7 +9,6 @@ from lcplan.base.diagnostics import Source, fail
 from lcplan.record import manifest
 
 POINTS = "points.parquet"
-REQUESTS = "requests.parquet"
 
 
 def rows(root: Path, run: str, cell: str = "", name: str = POINTS) -> list[tuple[int, dict[str, Any]]]:

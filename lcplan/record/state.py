@@ -27,11 +27,12 @@ HISTORY = 50
 """Earlier states that are kept in `state/history`."""
 
 
-class CellRecord(NamedTuple):
-    """Where a cell is recorded: its run ("" when none was started), its name there, and its status.
+STATUSES = frozenset({"done", "invalid", "failed", "blocked", "interrupted", "not_run", "retracted"})
+"""What may have become of a cell."""
 
-    The status is done, invalid, failed, blocked, interrupted, not_run or retracted.
-    """
+
+class CellRecord(NamedTuple):
+    """Where a cell is recorded: its run ("" when none was started), its name there, and its status."""
 
     run: str
     cell: str
@@ -233,7 +234,7 @@ def _parse(raw: bytes) -> State:
             lineage=_checked(value["lineage"], str),
             real=_partition(value["real"], serials["real"]),
             simulated=_partition(value["simulated"], serials["simulated"]),
-            serves=_checked(value["serves"], dict),
+            serves={name: _checked(entry, dict) for name, entry in _checked(value["serves"], dict).items()},
         )
     finally:
         if collecting:
@@ -242,7 +243,13 @@ def _parse(raw: bytes) -> State:
 
 def _partition(value: Mapping[str, Any], serial: int) -> Partition:
     cells = dict(zip(value["cells"], map(CellRecord._make, value["cells"].values()), strict=True))
-    return Partition(_checked(serial, int), _checked(value["plans"], list), cells)
+    for column in zip(*cells.values(), strict=True):
+        for text in set(column):
+            _checked(text, str)
+    if strange := {record.status for record in cells.values()} - STATUSES:
+        raise ValueError(f"there is no status {min(strange)!r:.40}")
+    plans = [_checked(plan, str) for plan in _checked(value["plans"], list)]
+    return Partition(_checked(serial, int), plans, cells)
 
 
 def _checked(value: Any, kind: type[_T]) -> _T:

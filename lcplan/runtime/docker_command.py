@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lcplan.engine.shell import ContainerSpec, docker_argv, render_script
+from lcplan.engine.shell import ContainerSpec, render_script
 from lcplan.runtime.base import Start
 
 LABEL_RUN, LABEL_LINEAGE = "lcplan.run", "lcplan.lineage"
@@ -63,11 +63,6 @@ def container_script(start: Start) -> str:
     """Return cmd.sh as one `docker run`; the values of secrets come from the environment of whoever runs it."""
     spec = container_spec(start)
     return render_script(start.argv, start.env, secrets=list(start.secrets), header=list(start.header), container=spec)
-
-
-def container_words(start: Start) -> list[str]:
-    """Return the words of the `docker run`."""
-    return docker_argv(start.argv, start.env, list(start.secrets), container_spec(start))
 
 
 def container_request(words: Sequence[str], secrets: Mapping[str, str]) -> tuple[str, Body]:

@@ -354,11 +354,6 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
 
-def face_of(launch: Launch) -> Face:
-    """Return the face of a launch."""
-    return VllmFace(launch) if launch.kind == "vllm" else SglangFace(launch)
-
-
 def _engine(launch: Launch, face: Face) -> Engine:
     ranks = []
     for index in range(launch.dp):

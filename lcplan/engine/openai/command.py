@@ -6,8 +6,6 @@ from typing import Any
 
 from lcplan.engine.base import ServerSpec
 
-HOLES = ("{port}", "{run_id}", "{model}")
-
 
 class OpenAI:
     """A server of which nothing is known but its command."""
