@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lcplan.recipe.fmt import formatted
 from tests.kit import lcplan
 
 BASE = """\
@@ -80,3 +81,11 @@ def test_environment_gets_numbers_as_they_are_written(text: str, tmp_path: Path)
     stack = f"stacks: {{s: {{model: m, engine: vllm, layout: tp4, env: {{A: {text}}}}}}}\n"
     plan = planned(tmp_path, stack + ONE + "experiments: {e: {stacks: [s], workloads: [w]}}\n")
     assert env(plan)["A"] == text
+
+
+@pytest.mark.parametrize("text", ["[s,  # one\n    t]  # two\n", "[\n  s,\n  # the second\n  t]\n"])
+def test_formatting_loses_no_comment_inside_brackets(text: str) -> None:
+    whole = f"lcplan: 1\nexperiments:\n  e:\n   stacks:   {text}   workloads:   [w]\n"
+    made = formatted(whole.encode(), "r.yaml")
+    assert made.count("#") == whole.count("#")
+    assert formatted(made.encode(), "r.yaml") == made

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 
 from lcplan.recipe.yamltree import parse_tree
 
 WIDTH = 120
+_COMMENT = re.compile(r"(?:^|(?<=\s))#\s*(\S*)")
 
 
 def formatted(raw: bytes, shown: str) -> str:
@@ -29,5 +32,10 @@ def formatted(raw: bytes, shown: str) -> str:
     yaml.dump(yaml.load(text), out)
     made = "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n") + "\n"
     after = parse_tree(made.encode(), shown).data
-    # A formatter that changes meaning is worse than none.
-    return made if after == before else text
+    # A formatter that changes meaning, or loses a comment (inside brackets), is worse than none.
+    return made if after == before and _comments(made) == _comments(text) else text
+
+
+def _comments(text: str) -> Counter[str]:
+    """Return what may be comments, by their first word: the rest of a text with a `#` in it may be folded."""
+    return Counter(_COMMENT.findall(text))
