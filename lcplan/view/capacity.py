@@ -8,6 +8,8 @@ from typing import Any
 from lcplan.base.units import show_tokens
 from lcplan.capacity.predict import Prediction
 
+_WIDEST = 400
+
 
 def prediction_text(prediction: Prediction, fits: Mapping[int, int | None], width: int = 100) -> str:
     """Return a prediction for people: the parts of a rank's memory, the pool, and what fits at some lengths."""
@@ -64,7 +66,8 @@ def tables_text(tables: Mapping[str, Any], width: int = 120) -> str:
                 limit = "cap" if point["effective"] == point["cap"] else point["limit"]
                 source = point["cap_source"] if limit == "cap" else f"{point['pool_source']}, {point['by']}"
                 limited.add_row(name, *shown, _cell(point["effective"]), limit, source)
-    text = _rendered(fits, width)
+    # A number that is cut is worse than a line that a narrow terminal wraps.
+    text = _rendered(fits, max(width, _WIDEST))
     return text + "\n" + _rendered(limited, width) if limited.row_count else text
 
 
