@@ -31,12 +31,25 @@ def difference(a: Plan, b: Plan) -> dict[str, Any]:
             for name in sorted(cells_a.keys() & cells_b.keys())
             if _cell(cells_a[name]) != _cell(cells_b[name])
         },
+        "serves": list(changed_fields(_serves(a), _serves(b))),
         "summary": list(changed_fields(a.summary, b.summary)),
     }
 
 
 def _cells(plan: Plan) -> dict[str, Cell]:
     return {f"{cell.launch}/{cell.name}": cell for cell in plan.cells}
+
+
+def _serves(plan: Plan) -> dict[str, Any]:
+    return {
+        one.name: {
+            "action": one.action,
+            "reason": one.reason,
+            "behaviour": one.launch.behaviour if one.launch else None,
+            "place": one.place,
+        }
+        for one in plan.serves
+    }
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

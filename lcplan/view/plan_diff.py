@@ -16,5 +16,6 @@ def diff_text(found: Mapping[str, Any]) -> str:
     lines += [f"- cell {name}" for name in found["cells_removed"]]
     for name, fields in found["cells_changed"].items():
         lines.append(f"~ cell {name}: {'; '.join(fields)}")
+    lines += [f"~ serve {field}" for field in found["serves"]]
     lines += [f"  {field}" for field in found["summary"]]
     return "\n".join(lines) or "the plans do the same"
