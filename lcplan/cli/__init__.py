@@ -57,7 +57,7 @@ def run(words: Sequence[str]) -> int:
         show_errors(problem.diagnostics)
         return 1
     except click.exceptions.NoArgsIsHelpError as problem:
-        problem.show()
+        sys.stdout.write(problem.format_message() + "\n")
         return 0
     except click.ClickException as problem:
         problem.show()
