@@ -138,8 +138,8 @@ def test_what_was_logged_counts_in_the_next_plan(tmp_path: Path, port: int) -> N
     # A rehearsal says nothing of a real server.
     real = json.loads(lcplan("plan", "recipes", "--json", cwd=tmp_path).out)
     assert cells(real)["users=8"]["fits"]["pool_source"] == "declared"
-    # Times come from the same runs.
-    assert found["launches"][0]["load_s"] != plan(tmp_path, "--state", "elsewhere")["launches"][0]["load_s"]
+    # A simulated server loads nothing: its start says nothing of the time that an engine takes.
+    assert found["launches"][0]["load_s"] == plan(tmp_path, "--state", "elsewhere")["launches"][0]["load_s"]
 
 
 def test_other_settings_mark_but_do_not_block(tmp_path: Path, port: int) -> None:

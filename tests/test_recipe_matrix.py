@@ -89,3 +89,10 @@ def test_formatting_loses_no_comment_inside_brackets(text: str) -> None:
     made = formatted(whole.encode(), "r.yaml")
     assert made.count("#") == whole.count("#")
     assert formatted(made.encode(), "r.yaml") == made
+
+
+def test_hidden_files_are_no_recipes(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / ".#r.yaml").write_text("half an edit: [")
+    (tmp_path / "recipes" / "r.yaml").write_text(BASE + STACK + ONE)
+    assert lcplan("validate", str(tmp_path / "recipes")).code == 0

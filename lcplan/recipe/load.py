@@ -68,7 +68,7 @@ def recipe_files(paths: Sequence[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in paths:
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml") and p.is_file())
+            inside = sorted(p for p in path.iterdir() if _is_recipe(p))
             if not inside:
                 raise fail(
                     "empty-folder", "the folder holds no recipe (*.yaml)", "try `lcplan init`", Source(str(path))
@@ -178,6 +178,11 @@ def _merge_leaves(
             )
         else:
             target[key] = value
+
+
+def _is_recipe(path: Path) -> bool:
+    # Hidden ones are locks and copies of editors and file systems, which `*.yaml` in a shell leaves out too.
+    return path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and path.is_file()
 
 
 def _readable(path: Path) -> bool:
