@@ -65,7 +65,7 @@ _FAILED = {
 _SENTENCES = {
     Reason.ALL_REQUESTS_FAILED: "no request was answered in full",
     Reason.SERVER_GONE: "the server could not be reached",
-    Reason.NO_TOKENIZE: "the server's /tokenize gave no tokens, so a needle can't be placed in a prompt of exact length",
+    Reason.NO_TOKENIZE: "the server's /tokenize gave no tokens, so no needle fits into a prompt of exact length",
     Reason.BENCH_MISSING: "a sweep needs `vllm bench serve`, and no such command or image is available",
     Reason.BENCH_FAILED: "`vllm bench serve` left no result that can be read",
     Reason.BENCH_TIMEOUT: "`vllm bench serve` did not end in time",
