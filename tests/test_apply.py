@@ -60,6 +60,7 @@ def test_plan_apply_plan(folder: Path) -> None:
     assert cells["w"]["metrics"]["ttft_s"]["value"] > 0
     assert lcplan("audit", "verify", cwd=folder).code == 0
     assert no_servers_left(folder)
+    assert "/journal/" in (folder / "state" / ".gitignore").read_text()
 
 
 def test_planning_without_changes_touches_nothing(folder: Path) -> None:

@@ -31,6 +31,17 @@ STATUSES = frozenset({"done", "invalid", "failed", "blocked", "interrupted", "no
 """What may have become of a cell."""
 
 
+_IGNORED = """\
+# lcplan's own: state.json, ledger.jsonl, recipes/ and runs/ belong into git, these do not.
+/lock
+/journal/
+/history/
+/staging/
+/serve/
+/index.sqlite*
+"""
+
+
 class CellRecord(NamedTuple):
     """Where a cell is recorded: its run ("" when none was started), its name there, and its status."""
 
@@ -122,6 +133,8 @@ def load(root: Path) -> tuple[State | None, list[Diagnostic]]:
 
 def save(root: Path, state: State) -> None:
     """Write the state durably; the one it replaces goes to `state/history/<real>-<simulated>.json`. Raises OSError."""
+    if not (root / ".gitignore").exists():
+        write_atomic(root / ".gitignore", _IGNORED)
     _keep_previous(root)
     write_atomic(path(root), dumps(state, ledger.head(root)))
 
