@@ -3,8 +3,8 @@
 `python -m lcplan.sim [--speed N] [--faults JSON] [--pool TOKENS] -- ENGINE ARGV...` takes the engine's own command
 line; LCPLAN_SIM_SPEED, LCPLAN_SIM_FAULTS and LCPLAN_SIM_POOL say the same. `vllm-router ...` is the router of a split.
 
-Time. Everything is computed in virtual seconds; wall time only paces, `speed` times faster. In a stream a comment line
-`: t=58.612000` stands before each data line: virtual seconds since this request arrived. Before the end, a line such as
+Time. Everything is computed in virtual seconds; wall time only paces, `speed` times faster. In a stream a comment
+`: t=58.612000` stands before each data event: virtual seconds since this request arrived. Before the end, one such as
 `: kv=0.219020` is the share of the pool in use when the first token came. A reply that is not streamed has the headers
 `x-lcplan-t` (the last token) and `x-lcplan-t-first`. Every reply has `x-lcplan-simulated: 1` and `x-lcplan-speed`.
 

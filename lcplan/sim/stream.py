@@ -81,7 +81,11 @@ class Stream:
         return all(part.sent == part.answer.count for part in self.parts)
 
     def chunks(self) -> list[str]:
-        """Return the chunks that have come since the last call, each with its stamp in a comment line before it."""
+        """Return the chunks that have come since the last call, each with its stamp in a comment before it.
+
+        The comment is an event of its own: `vllm bench serve` splits a stream at blank lines and skips what begins
+        with a colon, data and all.
+        """
         out: list[str] = []
         for part in self.parts:
             for stamp, gain in part.sequence.pull():
@@ -95,7 +99,7 @@ class Stream:
                     and end < part.answer.count
                 ):
                     continue
-                out.extend(f": t={stamp:.6f}\ndata: {chunk}\n\n" for chunk in self._chunk(part, end))
+                out.extend(f": t={stamp:.6f}\n\ndata: {chunk}\n\n" for chunk in self._chunk(part, end))
                 part.sent, part.held = end, 0
         return out
 
@@ -104,7 +108,7 @@ class Stream:
         text = f": kv={max(part.sequence.kv_usage for part in self.parts):.6f}\n\n"
         usage = self._usage(self.sent)
         if self.ask.usage_at_end and usage is not None:
-            text += f": t={self.stamp:.6f}\ndata: {self.shape.last(self.ask, usage)}\n\n"
+            text += f": t={self.stamp:.6f}\n\ndata: {self.shape.last(self.ask, usage)}\n\n"
         return text + "data: [DONE]\n\n"
 
     def _chunk(self, part: Part, end: int) -> Iterator[str]:
