@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+_ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-component-update",
+    "--disable-background-networking",
+]
 
 needs_browser = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")), reason="tests/browser/install.sh installs Chromium"
@@ -59,10 +69,14 @@ def browser(profile: Path, width: int = 1200, dark: bool = False) -> Iterator[Br
             with httpx.Client(base_url=f"http://127.0.0.1:{port}/", timeout=60) as client:
                 made = client.post("session", json={"capabilities": {"alwaysMatch": options}})
                 assert made.status_code == 200, made.text
-                client.base_url = httpx.URL(f"http://127.0.0.1:{port}/session/{made.json()['value']['sessionId']}/")
+                session = f"http://127.0.0.1:{port}/session/{made.json()['value']['sessionId']}"
+                client.base_url = httpx.URL(session + "/")
                 try:
                     yield Browser(client)
                 finally:
-                    client.delete("")
+                    client.delete(session)
         finally:
+            left = psutil.Process(driver.pid).children(recursive=True)
             driver.terminate()
+            for process in psutil.wait_procs(left, timeout=5)[1]:
+                process.kill()
