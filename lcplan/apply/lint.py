@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lcplan.base.diagnostics import Diagnostic, Source
@@ -37,6 +35,7 @@ def lint(recipes: Recipes, launches: Sequence[Launch]) -> list[Diagnostic]:
 
 
 def _facts(recipes: Recipes, launch: Launch, stack: Mapping[str, Any]) -> LintFacts:
+    from lcplan.apply.capacity import model_config
     from lcplan.engine.lint import LintFacts
 
     container = launch.runtime == "docker"
@@ -47,7 +46,7 @@ def _facts(recipes: Recipes, launch: Launch, stack: Mapping[str, Any]) -> LintFa
         ipc=docker.get("ipc") if container else "host",
         shm_size=docker.get("shm_size"),
         network=docker.get("network") if container else "host",
-        config=_config(model),
+        config=model_config(model),
         moe=model.get("moe"),
         users_max=max((c.users for c in launch.cells), default=None),
         source_of=_places(recipes, launch),
@@ -75,15 +74,6 @@ def _siblings(
     }
     found = [note for group in members.values() for note in siblings(group, varied, places)]
     return list({note.message: note for note in found}.values())
-
-
-def _config(model: Mapping[str, Any]) -> dict[str, Any] | None:
-    path = Path(model["config"]) if model.get("config") else Path(model["path"]) / "config.json"
-    try:
-        read = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return read if isinstance(read, dict) else None
 
 
 def _places(recipes: Recipes, launch: Launch) -> Callable[[str], Source | None]:
