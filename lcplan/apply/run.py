@@ -41,6 +41,19 @@ def destroy(root: Path, wait: bool, sink: Sink) -> list[str]:
         return [*recover(root, sink), *stop_orphans(root, sink), *end_serves(root, sink)]
 
 
+def begin(ready: Ready, root: Path, rehearsal: bool, speed: float) -> tuple[states.State, Settings]:
+    """Return the state, which the first apply makes, and what a plan's runs are told. Raises LcplanError, OSError."""
+    state, _ = states.load(root)
+    if state is None:
+        state = states.new()
+        states.save(root, state)
+    recipes = {name: Path(name).read_bytes() for name in ready.recipes.blobs}
+    settings = Settings(
+        root, state.lineage, ready.id, ready.shown, rehearsal, speed, recipes, ready.recipes.blobs
+    )  # fmt: skip
+    return state, settings
+
+
 def done_cells(plan: Plan, plan_id: str, root: Path, simulated: bool) -> set[str]:
     """Return the fingerprints of cells that need not be measured: recorded as done since the plan was made."""
     state, _ = states.load(root)
@@ -77,14 +90,7 @@ def _answered_by_simulator(plan: Plan, plan_id: str, state: states.State, root: 
 
 
 def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink) -> Outcome:
-    state, _ = states.load(root)
-    if state is None:
-        state = states.new()
-        states.save(root, state)
-    settings = Settings(
-        root, state.lineage, ready.id, ready.shown, rehearsal, speed,
-        {name: Path(name).read_bytes() for name in ready.recipes.blobs}, ready.recipes.blobs,
-    )  # fmt: skip
+    state, settings = begin(ready, root, rehearsal, speed)
     done = done_cells(ready.plan, ready.id, root, rehearsal)
     journal = Journal(root, ready.id, "sim" if rehearsal else "real")
     served = {name: str(known["place"]["node"]) for name, known in state.serves.items()}

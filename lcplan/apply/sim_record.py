@@ -15,7 +15,7 @@ from lcplan.apply import sealing
 from lcplan.apply.events import quiet
 from lcplan.apply.journal import Journal
 from lcplan.apply.prepare import Ready, load_plan
-from lcplan.apply.run import done_cells
+from lcplan.apply.run import begin, done_cells
 from lcplan.apply.steps import LaunchRun, Settings
 from lcplan.engine.base import RUN_ID
 from lcplan.engine.shell import render_script
@@ -31,11 +31,7 @@ def record(plan_path: Path, root: Path, variables: Mapping[str, str], wait: bool
     """Seal one run per launch of a plan that has cells left; return their ids. Raises LcplanError for a stale plan."""
     with lock.hold(root, "lcplan sim record", wait):
         ready = load_plan(plan_path, root, variables)
-        state, _ = states.load(root)
-        if state is None:
-            state = states.new()
-            states.save(root, state)
-        settings = _settings(ready, root, state.lineage)
+        state, settings = begin(ready, root, True, _SPEED)
         for text in settings.recipes.values():
             recipes_kept.keep(root, text)
         done = done_cells(ready.plan, ready.id, root, True)
@@ -49,11 +45,6 @@ def record(plan_path: Path, root: Path, variables: Mapping[str, str], wait: bool
                 runs.append(str(body["run"]))
         states.save(root, state)
         return runs
-
-
-def _settings(ready: Ready, root: Path, lineage: str) -> Settings:
-    recipes = {name: Path(name).read_bytes() for name in ready.recipes.blobs}
-    return Settings(root, lineage, ready.id, ready.shown, True, _SPEED, recipes, ready.recipes.blobs)
 
 
 def _seal(ready: Ready, launch: Launch, todo: set[str], settings: Settings) -> dict[str, Any]:
