@@ -114,6 +114,17 @@ def sequences(
     return out
 
 
+def usage(sequences: list[Sequence], generated: int, *, shows_cached: bool, streamed: bool) -> dict[str, Any]:
+    """Return the usage of a request; cached tokens are told when the server is to tell them and there are some."""
+    prompt, cached = sum(seq.tokens for seq in sequences), sum(seq.cached for seq in sequences)
+    out: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + generated, "completion_tokens": generated}
+    if shows_cached and cached:
+        out["prompt_tokens_details"] = {"cached_tokens": cached}
+    elif not streamed:
+        out["prompt_tokens_details"] = None
+    return out
+
+
 def _prompts(prompt: Any) -> list[bytes]:
     if isinstance(prompt, str):
         return [_packed(tokens.encode(prompt))]

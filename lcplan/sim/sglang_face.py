@@ -9,7 +9,7 @@ from typing import Any
 
 from lcplan.sim.launch import Launch
 from lcplan.sim.rank import Sequence
-from lcplan.sim.requests import Ask, Refused
+from lcplan.sim.requests import Ask, Refused, usage
 from lcplan.sim.schedule import Engine
 from lcplan.sim.sglang_log import SglangLog, server_args
 from lcplan.sim.sglang_metrics import SglangMetrics
@@ -193,18 +193,8 @@ class SglangFace:
 
     def usage(self, sequences: list[Sequence], generated: int, *, streamed: bool) -> dict[str, Any]:
         """Return the usage of a request; cached tokens with --enable-cache-report, when there are some."""
-        prompt = sum(seq.tokens for seq in sequences)
-        out: dict[str, Any] = {
-            "prompt_tokens": prompt,
-            "total_tokens": prompt + generated,
-            "completion_tokens": generated,
-        }
-        cached = sum(seq.cached for seq in sequences)
-        if self.launch.flags.get("enable-cache-report") and cached:
-            out["prompt_tokens_details"] = {"cached_tokens": cached}
-        elif not streamed:
-            out["prompt_tokens_details"] = None
-        return {**out, "reasoning_tokens": 0}
+        shown = bool(self.launch.flags.get("enable-cache-report"))
+        return {**usage(sequences, generated, shows_cached=shown, streamed=streamed), "reasoning_tokens": 0}
 
     def frame(self, ask: Ask, index: int) -> tuple[str, str]:
         """Return both sides of a chunk's text and finish reason."""

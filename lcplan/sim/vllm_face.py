@@ -9,7 +9,7 @@ from typing import Any
 
 from lcplan.sim.launch import Launch
 from lcplan.sim.rank import Sequence
-from lcplan.sim.requests import Ask, Refused
+from lcplan.sim.requests import Ask, Refused, usage
 from lcplan.sim.schedule import Engine
 from lcplan.sim.vllm_log import VllmLog
 from lcplan.sim.vllm_metrics import VllmMetrics
@@ -129,18 +129,8 @@ class VllmFace:
 
     def usage(self, sequences: list[Sequence], generated: int, *, streamed: bool) -> dict[str, Any]:
         """Return the usage of a request; cached tokens only with --enable-prompt-tokens-details."""
-        prompt = sum(seq.tokens for seq in sequences)
-        out: dict[str, Any] = {
-            "prompt_tokens": prompt,
-            "total_tokens": prompt + generated,
-            "completion_tokens": generated,
-        }
-        cached = sum(seq.cached for seq in sequences)
-        if self.launch.flags.get("enable-prompt-tokens-details") and cached:
-            out["prompt_tokens_details"] = {"cached_tokens": cached}
-        elif not streamed:
-            out["prompt_tokens_details"] = None
-        return out
+        shown = bool(self.launch.flags.get("enable-prompt-tokens-details"))
+        return usage(sequences, generated, shows_cached=shown, streamed=streamed)
 
     def frame(self, ask: Ask, index: int) -> tuple[str, str]:
         """Return both sides of a chunk's text and finish reason."""
