@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lcplan.apply.events import Sink
@@ -21,15 +22,16 @@ from lcplan.record import state as states
 
 
 def apply(
-    plan_path: Path, root: Path, *, variables: Mapping[str, str], rehearsal: bool, speed: float, wait: bool, sink: Sink
-) -> Outcome:
+    plan_path: Path, root: Path, *, variables: Mapping[str, str], rehearsal: bool, speed: float, wait: bool, sink: Sink,
+    hash_weights: bool = False,
+) -> Outcome:  # fmt: skip
     """Apply a plan file and return what became of it. Raises LcplanError when it may not be applied."""
     with lock.hold(root, "lcplan apply", wait):
         recover(root, sink)
         ready = load_plan(plan_path, root, variables)
         if not ready.plan.changes:
             return Outcome()
-        return _execute(ready, root, rehearsal or ready.plan.runtime == "sim", speed, sink)
+        return _execute(ready, root, rehearsal or ready.plan.runtime == "sim", speed, sink, hash_weights)
 
 
 def destroy(root: Path, wait: bool, sink: Sink) -> list[str]:
@@ -89,8 +91,9 @@ def _answered_by_simulator(plan: Plan, plan_id: str, state: states.State, root: 
     return {fingerprint for fingerprint, kept in found if kept and kept.status == "done" and own(kept.run)}
 
 
-def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink) -> Outcome:
+def _execute(ready: Ready, root: Path, rehearsal: bool, speed: float, sink: Sink, hash_weights: bool) -> Outcome:
     state, settings = begin(ready, root, rehearsal, speed)
+    settings = replace(settings, hash_weights=hash_weights)
     done = done_cells(ready.plan, ready.id, root, rehearsal)
     journal = Journal(root, ready.id, "sim" if rehearsal else "real")
     served = {name: str(known["place"]["node"]) for name, known in state.serves.items()}

@@ -47,6 +47,7 @@ class Settings:
     recipes: Mapping[str, bytes]
     blobs: Mapping[str, str]
     grace_s: float = 60.0
+    hash_weights: bool = False
 
 
 class LaunchRun:
@@ -116,6 +117,8 @@ class LaunchRun:
                 self.facts.setdefault("images", {})[one.role] = image
             shell = await asyncio.to_thread(self.runtime.shell)
         self.facts.update(await asyncio.to_thread(sealing.observe, self.launch, self.rehearsal, shell))
+        if self.settings.hash_weights:
+            await self._hash_weights()
 
     async def check_idle(self, _: Operation) -> None:
         """Refuse a port that is taken and GPUs that are busy."""
@@ -247,6 +250,18 @@ class LaunchRun:
         self.sealed = True
         self.neighbours.leave(self.run)
         self.sink({"event": "sealed", "launch": self.launch.id, "run": self.run})
+
+    async def _hash_weights(self) -> None:
+        from lcplan.apply import weights
+
+        folder = Path(self.launch.model_path)
+        try:
+            self.facts["weights"] = await asyncio.to_thread(weights.shard_hashes, folder, self.interrupted.is_set)
+        except weights.Cancelled as gone:
+            raise StepFailed("interrupted", "stopped while the weights were hashed") from gone
+        except OSError as problem:
+            raise StepFailed("file-unreadable", f"{problem.filename}: {problem.strerror}",
+                             "mend the file, or apply without --hash-weights") from problem  # fmt: skip
 
     def settle(self, failed: StepFailed | None) -> None:
         """Give every cell that has no result one: failed, interrupted or not run."""

@@ -27,6 +27,9 @@ def register(app: typer.Typer) -> None:
         plan: Annotated[Path, typer.Argument(metavar="PLAN")] = Path("plans/plan.json"),
         runtime: Annotated[Rehearsal | None, typer.Option(help="Rehearse this very plan on the simulator.")] = None,
         sim_speed: Annotated[float, typer.Option("--sim-speed", min=1.0, help="Virtual seconds per second.")] = 200.0,
+        hash_weights: Annotated[
+            bool, typer.Option("--hash-weights", help="Record the sha256 of every shard; kept, since it takes minutes.")
+        ] = False,
         yes: Yes = False,
         wait: Wait = False,
         var: Var = None,
@@ -47,7 +50,7 @@ def register(app: typer.Typer) -> None:
         with sink_for(made, as_json) as sink:
             outcome = run(
                 plan, state, variables=variables(var), rehearsal=runtime is not None, speed=sim_speed, wait=wait,
-                sink=sink,
+                sink=sink, hash_weights=hash_weights,
             )  # fmt: skip
         if not as_json:
             show(closing(outcome))
