@@ -268,7 +268,7 @@ class Server:
         response.content_type = "text/event-stream"
         self._log_access(request, 200)
         await response.prepare(request)
-        cut = self.launch.faults.get("cut_stream")
+        cut, written = self.launch.faults.get("cut_stream"), 0
         while not stream.done:
             await event.wait()
             event.clear()
@@ -276,12 +276,13 @@ class Server:
                 return await self._broken(response)
             chunks = stream.chunks()
             if cut and stream.sent >= int(cut["tokens"]):
-                await response.write("".join(chunks[: int(cut["tokens"])]).encode())
+                await response.write("".join(chunks[: max(0, int(cut["tokens"]) - written)]).encode())
                 assert request.transport is not None
                 request.transport.close()
                 return response
             if chunks:
                 await response.write("".join(chunks).encode())
+                written += len(chunks)
         await response.write(stream.end().encode())
         await response.write_eof()
         return response
